@@ -1,0 +1,45 @@
+# What people do here. `make` alone lists it. Everything works in a bare environment: scripts/env.sh finds cargo.
+
+ENV := . ./scripts/env.sh &&
+
+.PHONY: help setup demo test bench soak lint fmt doc
+
+help: ## list the targets
+	@echo 'Weir: an actor-based stream processing engine. Targets:'
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-8s %s\n' "$$name" "$$what"; done
+	@echo
+	@echo '  make demo ARGS="--events 5000000"    options go to the program: make demo ARGS=--help'
+	@echo '  make bench NAME=exchange             one benchmark'
+	@echo '  make test ARGS="--test deps"         options go to cargo test'
+
+setup: ## make this machine ready to build (the others do it first)
+	@bash scripts/setup.sh
+
+demo: setup ## run the main example: events through Kafka into a live profile (ARGS=...)
+	@echo '==> building and running the user_profile example (the first build takes minutes: librdkafka and the crates it stands on)'
+	@$(ENV) cargo run --release -- $(ARGS)
+
+test: setup ## run every test and doc test (ARGS=...)
+	@echo '==> building and running the tests of all crates, then the examples in the docs'
+	@$(ENV) cargo test --workspace $(ARGS)
+
+bench: setup ## run all benchmarks, or one (NAME=exchange); each checks its result first
+	@echo '==> building the benchmarks and running $(or $(NAME),all of them); other work on this machine spoils the figures'
+	@$(ENV) cargo run --release -p weir-integration-tests --bin bench -- $(NAME) $(ARGS)
+
+soak: setup ## run the long tests (minutes to hours)
+	@echo '==> building the tests in release and running them with the long ones at full length (WEIR_SOAK=1)'
+	@$(ENV) WEIR_SOAK=1 cargo test --release -p weir-integration-tests $(ARGS) -- --nocapture
+
+lint: setup ## check formatting, clippy and shell scripts
+	@echo '==> formatting, clippy, scripts'
+	@$(ENV) cargo fmt --all --check
+	@$(ENV) cargo clippy --workspace --all-targets -- -D warnings
+	@bash scripts/lint-shell.sh
+
+fmt: setup ## format the code
+	@$(ENV) cargo fmt --all
+
+doc: setup ## build the API documentation; warnings are errors
+	@echo '==> building the API documentation'
+	@$(ENV) RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace

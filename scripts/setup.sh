@@ -1,0 +1,194 @@
+#!/usr/bin/env bash
+# Makes a machine ready to build Weir; safe to run again, and quick when there is nothing to do.
+#
+#   scripts/setup.sh           what is missing, once per machine and version of this script
+#   scripts/setup.sh --force   check everything again
+#
+# Three steps: the Rust toolchain is new enough; a C and C++ compiler and make are there (installed with apt-get where that
+# exists); cargo builds outside the clone. A new step is a function and a word in MACHINE_STEPS (once per machine) or
+# CLONE_STEPS (cheap, every time).
+set -euo pipefail
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+cd "$ROOT"
+# shellcheck source=scripts/env.sh
+. scripts/env.sh
+
+MACHINE_STEPS=(toolchain compilers)
+CLONE_STEPS=(target_folder)
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() {
+    printf 'setup: cannot go on: %s\n' "$1" >&2
+    shift
+    if (($#)); then printf 'setup:   %s\n' "$@" >&2; fi
+    exit 1
+}
+
+# ---- toolchain: rustc is at least the workspace's rust-version -------------------------------------------------------
+
+toolchain() {
+    command -v cargo >/dev/null || fail "cargo is not on PATH and not in ${CARGO_HOME:-$HOME/.cargo}/bin" \
+        "install Rust with rustup (https://rustup.rs), then run this again"
+    local wanted found
+    wanted="$(sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' Cargo.toml | head -n 1)"
+    [[ -n "$wanted" ]] || fail "Cargo.toml names no rust-version"
+    # rustup may fetch the toolchain that rust-toolchain.toml names at this call: let it say so.
+    found="$(rustc --version)" || fail "rustc does not start (its message is above)" \
+        "with rustup: rustup toolchain install stable --component rustfmt --component clippy"
+    found="${found#rustc }"
+    found="${found%%[ -]*}"
+    if ! at_least "$found" "$wanted"; then
+        fail "rustc $found is too old: Weir needs $wanted or newer" \
+            "with rustup: rustup update stable" \
+            "without:     install Rust from https://rustup.rs; the system's package is too old"
+    fi
+    say "rustc $found (needs $wanted or newer)"
+}
+
+# at_least A B: version A >= version B, by numbers.
+at_least() {
+    local -a a b
+    IFS=. read -ra a <<<"$1"
+    IFS=. read -ra b <<<"$2"
+    local i
+    for i in 0 1 2; do
+        local x="${a[i]:-0}" y="${b[i]:-0}"
+        ((10#$x > 10#$y)) && return 0
+        ((10#$x < 10#$y)) && return 1
+    done
+    return 0
+}
+
+# ---- compilers: what rdkafka-sys needs to build librdkafka from the source it ships ----------------------------------
+#
+# Its configure wants a C and a C++ compiler (it compiles both), make and the binutils. No OpenSSL, curl, SASL, zstd, cmake or
+# python; zlib comes from the system where pkg-config and its headers are there and else from the source in libz-sys.
+
+compilers() {
+    local missing
+    missing="$(missing_tools)"
+    if [[ -z "$missing" ]]; then
+        say "C and C++ compilers and make work (librdkafka is built with them)"
+        return
+    fi
+    say "missing, to build librdkafka from source: ${missing//$'\n'/, }"
+    if ! command -v apt-get >/dev/null; then
+        fail "this system has no apt-get, so the packages are yours to install" \
+            "Fedora, RHEL:  dnf install gcc gcc-c++ make" \
+            "Arch:          pacman -S base-devel" \
+            "Alpine:        apk add build-base bash" \
+            "macOS:         xcode-select --install"
+    fi
+    apt_install build-essential
+    missing="$(missing_tools)"
+    [[ -z "$missing" ]] || fail "still missing after the installation: ${missing//$'\n'/, }"
+    say "C and C++ compilers and make work now"
+}
+
+# One line for each tool that is not there or does not work; a compiler counts when it can link.
+missing_tools() (
+    dir="$(mktemp -d)"
+    trap 'rm -rf "$dir"' EXIT
+    printf '#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' >"$dir/probe.c"
+    printf '#include <string>\nint main() { return (int)std::string().size(); }\n' >"$dir/probe.cc"
+    "${CC:-cc}" -o "$dir/c" "$dir/probe.c" >/dev/null 2>&1 || echo "a working C compiler (${CC:-cc})"
+    "${CXX:-c++}" -o "$dir/cxx" "$dir/probe.cc" >/dev/null 2>&1 || echo "a working C++ compiler (${CXX:-c++})"
+    for tool in make ar nm; do
+        command -v "$tool" >/dev/null || echo "$tool"
+    done
+)
+
+# apt_install PACKAGE...: as root, or through sudo.
+apt_install() {
+    local -a as_root=()
+    if [[ "$(id -u)" != 0 ]]; then
+        command -v sudo >/dev/null || fail "installing needs root, and there is no sudo here" \
+            "as root, run: apt-get update && apt-get install -y --no-install-recommends $*"
+        as_root=(sudo)
+        # Without a terminal nobody can answer a password question.
+        [[ -t 0 ]] || as_root=(sudo -n)
+    fi
+    local -a apt=(${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -q
+        -o Dpkg::Use-Pty=0 -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
+    say "apt-get update"
+    "${apt[@]}" update || say "apt-get update failed; trying with the package lists that are here"
+    say "apt-get install $*"
+    "${apt[@]}" install -y --no-install-recommends "$@" || fail "apt-get could not install: $*" \
+        "its message is above; as root: apt-get update && apt-get install -y --no-install-recommends $*"
+}
+
+# ---- target_folder: cargo builds outside the clone -------------------------------------------------------------------
+#
+# So that a second clone does not build librdkafka and two hundred crates again, and plain `cargo` finds what `make` built.
+
+MARK="# Written by scripts/setup.sh: builds live outside the clone. Delete this line to keep your own version of the file."
+
+target_folder() {
+    local file=.cargo/config.toml target="$WEIR_CACHE/target" other
+    for other in CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR; do
+        if [[ -n "${!other:-}" ]]; then
+            say "builds go to ${!other} ($other is set, so $file is left alone)"
+            return
+        fi
+    done
+    for other in .cargo/config "$file"; do
+        if [[ -e "$other" ]] && ! head -n 1 "$other" | grep -qxF "$MARK"; then
+            say "$other is your own: left alone"
+            return
+        fi
+    done
+    for other in "${CARGO_HOME:-$HOME/.cargo}"/config{.toml,}; do
+        if [[ -e "$other" ]] && grep -Eq '^[[:space:]]*(build\.)?target-dir[[:space:]]*=' "$other"; then
+            say "builds go where $other says"
+            return
+        fi
+    done
+    if ! mkdir -p "$target" 2>/dev/null || [[ ! -w "$target" ]]; then
+        say "$target cannot be written: builds go to $ROOT/target"
+        rm -f "$file"
+        return
+    fi
+    local quoted="${target//\\/\\\\}"
+    local text="$MARK
+[build]
+target-dir = \"${quoted//\"/\\\"}\""
+    if [[ ! -e "$file" || "$(<"$file")" != "$text" ]]; then
+        mkdir -p .cargo
+        printf '%s\n' "$text" >"$file.new.$$"
+        mv "$file.new.$$" "$file"
+        say "wrote $file"
+    fi
+    say "builds go to $target (shared by every clone of this user)"
+}
+
+# ---- main ------------------------------------------------------------------------------------------------------------
+
+# What a machine's readiness depends on: this script, the versions it asks for, and which compilers it was asked to use.
+stamp_of() {
+    {
+        cat scripts/setup.sh scripts/env.sh rust-toolchain.toml
+        grep '^rust-version' Cargo.toml
+        printf '%s|%s|%s\n' "${CC:-cc}" "${CXX:-c++}" "${RUSTUP_TOOLCHAIN:-}"
+        command -v cargo "${CC:-cc}" "${CXX:-c++}" make || true
+    } | cksum | tr -c '0-9\n' '-'
+}
+
+case "${1:-}" in
+    "") force=no ;;
+    --force) force=yes ;;
+    *) fail "unknown option $1" "usage: scripts/setup.sh [--force]" ;;
+esac
+
+stamps="$WEIR_CACHE/setup"
+stamp="$stamps/$(stamp_of)"
+if [[ $force == no && -e "$stamp" ]]; then
+    say "this machine is ready (checked before; scripts/setup.sh --force checks again)"
+else
+    say "checking what a build needs"
+    for step in "${MACHINE_STEPS[@]}"; do "$step"; done
+    # The stamp names what is there now: what was missing at the start may have come since.
+    stamp="$stamps/$(stamp_of)"
+    { mkdir -p "$stamps" && : >"$stamp"; } 2>/dev/null || say "cannot write $stamp: the next run checks again"
+fi
+for step in "${CLONE_STEPS[@]}"; do "$step"; done

@@ -2,6 +2,9 @@
 
 ENV := . ./scripts/env.sh &&
 
+# make looks programs up here itself, before any recipe can source that.
+export PATH := $(or $(PATH),/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
+
 .PHONY: help setup demo test bench soak lint fmt doc
 
 help: ## list the targets

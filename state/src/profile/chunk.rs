@@ -1,0 +1,216 @@
+//! One chunk of up to 65,536 users of one key group: bitmaps per value and forward columns, copied only where shared.
+
+use super::column::{Column, EnumPage, IntPage, NONE, SetPage};
+use super::dict::{UserDict, ValueDict};
+use super::update::TagType;
+use super::{PAGE, VALUES_PAGE};
+use roaring::RoaringBitmap;
+use std::sync::Arc;
+
+/// One published state of a key group. Cloning it copies pointers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GroupVersion {
+    /// Users there are: local ordinals `0..users`.
+    pub(crate) users: u32,
+    pub(crate) dict: Arc<UserDict>,
+    /// By tag number; int tags leave theirs empty.
+    pub(crate) values: Vec<Arc<ValueDict>>,
+    pub(crate) chunks: Vec<Arc<Chunk>>,
+}
+
+impl GroupVersion {
+    /// How many users of this chunk exist.
+    pub(crate) fn users_in(&self, chunk: usize) -> u32 {
+        self.users.saturating_sub((chunk as u32) << 16).min(1 << 16)
+    }
+
+    /// The number of a tag's value in this group, if anyone here ever had it.
+    pub(crate) fn value(&self, tag: u32, value: &str) -> Option<u32> {
+        self.values.get(tag as usize)?.number(value)
+    }
+}
+
+/// The tags of one chunk by tag number; a tag nobody here ever had does not exist.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Chunk {
+    tags: Vec<Option<Arc<TagChunk>>>,
+}
+
+impl Chunk {
+    #[inline]
+    pub(crate) fn tag(&self, tag: u32) -> Option<&TagChunk> {
+        self.tags.get(tag as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn tag_mut(&mut self, tag: u32, kind: TagType) -> &mut TagChunk {
+        let at = tag as usize;
+        if at >= self.tags.len() {
+            self.tags.resize(at + 1, None);
+        }
+        Arc::make_mut(self.tags[at].get_or_insert_with(|| Arc::new(TagChunk::new(kind))))
+    }
+}
+
+/// Bitmaps by value number, in pages so that a tag of many values is cheap to copy on write.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Postings(Vec<Option<Arc<PostingPage>>>);
+
+type PostingPage = [Option<Arc<RoaringBitmap>>; VALUES_PAGE];
+
+impl Postings {
+    #[inline]
+    pub(crate) fn get(&self, value: u32) -> Option<&RoaringBitmap> {
+        self.0.get(value as usize / VALUES_PAGE)?.as_ref()?[value as usize % VALUES_PAGE].as_deref()
+    }
+
+    #[inline]
+    fn get_mut(&mut self, value: u32) -> &mut Option<Arc<RoaringBitmap>> {
+        let at = value as usize / VALUES_PAGE;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, None);
+        }
+        let page = self.0[at].get_or_insert_with(|| Arc::new([const { None }; VALUES_PAGE]));
+        &mut Arc::make_mut(page)[value as usize % VALUES_PAGE]
+    }
+
+    #[inline]
+    fn insert(&mut self, value: u32, local: u16) {
+        Arc::make_mut(self.get_mut(value).get_or_insert_default()).insert(local.into());
+    }
+
+    #[inline]
+    fn remove(&mut self, value: u32, local: u16) {
+        let slot = self.get_mut(value);
+        if let Some(bitmap) = slot {
+            let bitmap = Arc::make_mut(bitmap);
+            bitmap.remove(local.into());
+            if bitmap.is_empty() {
+                *slot = None;
+            }
+        }
+    }
+}
+
+/// One tag of one chunk. `has` holds the users that have a value.
+#[derive(Debug, Clone)]
+pub(crate) enum TagChunk {
+    Enum { has: Arc<RoaringBitmap>, by_value: Postings, forward: Column<EnumPage> },
+    Set { has: Arc<RoaringBitmap>, by_value: Postings, forward: Column<SetPage> },
+    Int { has: Arc<RoaringBitmap>, forward: Column<IntPage> },
+}
+
+impl TagChunk {
+    fn new(kind: TagType) -> Self {
+        let has = Arc::default();
+        match kind {
+            TagType::Enum => {
+                TagChunk::Enum { has, by_value: Postings::default(), forward: Column::default() }
+            }
+            TagType::Set => TagChunk::Set { has, by_value: Postings::default(), forward: Column::default() },
+            TagType::Int => TagChunk::Int { has, forward: Column::default() },
+        }
+    }
+
+    pub(crate) fn has(&self) -> &RoaringBitmap {
+        match self {
+            TagChunk::Enum { has, .. } | TagChunk::Set { has, .. } | TagChunk::Int { has, .. } => has,
+        }
+    }
+
+    /// The users of a value, for enum and set tags.
+    #[inline]
+    pub(crate) fn posting(&self, value: u32) -> Option<&RoaringBitmap> {
+        match self {
+            TagChunk::Enum { by_value, .. } | TagChunk::Set { by_value, .. } => by_value.get(value),
+            TagChunk::Int { .. } => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn enum_value(&self, local: u16) -> Option<u32> {
+        match self {
+            TagChunk::Enum { forward, .. } => forward.value(local),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn int_value(&self, local: u16) -> Option<i64> {
+        match self {
+            TagChunk::Int { forward, .. } => forward.value(local),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_values(&self, local: u16) -> &[u32] {
+        match self {
+            TagChunk::Set { forward, .. } => forward.values(local),
+            _ => &[],
+        }
+    }
+
+    /// Gives a user another enum value, or none.
+    #[inline]
+    pub(crate) fn put_enum(&mut self, local: u16, value: Option<u32>) {
+        let TagChunk::Enum { has, by_value, forward } = self else { return };
+        let slot = &mut forward.page_mut(local).0[local as usize % PAGE];
+        let old = std::mem::replace(slot, value.unwrap_or(NONE));
+        if old != NONE {
+            by_value.remove(old, local);
+        }
+        if let Some(value) = value {
+            by_value.insert(value, local);
+        }
+        mark(has, local, old != NONE, value.is_some());
+    }
+
+    /// Gives a user another integer, or none.
+    #[inline]
+    pub(crate) fn put_int(&mut self, local: u16, value: Option<i64>) {
+        let TagChunk::Int { has, forward } = self else { return };
+        let had = forward.value(local).is_some();
+        forward.put(local, value);
+        mark(has, local, had, value.is_some());
+    }
+
+    /// Adds or removes one element of a user's set.
+    #[inline]
+    pub(crate) fn put_element(&mut self, local: u16, value: u32, present: bool) {
+        let TagChunk::Set { by_value, forward, .. } = self else { return };
+        let had = by_value.get(value).is_some_and(|b| b.contains(local.into()));
+        match (had, present) {
+            (false, true) => {
+                by_value.insert(value, local);
+                forward.push(local, value);
+            }
+            (true, false) => {
+                by_value.remove(value, local);
+                forward.take(local, value);
+            }
+            _ => {}
+        }
+    }
+
+    /// Says whether a user has a set at all, be it empty.
+    #[inline]
+    pub(crate) fn put_presence(&mut self, local: u16, present: bool) {
+        let TagChunk::Set { has, .. } = self else { return };
+        let had = has.contains(local.into());
+        mark(has, local, had, present);
+    }
+}
+
+/// Notes who has a value, touching (and so perhaps copying) the bitmap only on a change.
+#[inline]
+fn mark(has: &mut Arc<RoaringBitmap>, local: u16, had: bool, now: bool) {
+    if had != now {
+        let has = Arc::make_mut(has);
+        if now {
+            has.insert(local.into())
+        } else {
+            has.remove(local.into())
+        };
+    }
+}

@@ -1,0 +1,151 @@
+//! Forward columns: what each user has, in small pages that are copied only when a published version shares them.
+
+use super::PAGE;
+use std::sync::Arc;
+
+/// Marks a user without a value in an [`EnumPage`].
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Pages of one tag in one chunk; a page nobody wrote to does not exist.
+#[derive(Debug, Clone)]
+pub(crate) struct Column<P>(Vec<Option<Arc<P>>>);
+
+impl<P> Default for Column<P> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<P: Clone + Default> Column<P> {
+    #[inline]
+    pub(crate) fn page(&self, local: u16) -> Option<&P> {
+        self.0.get(local as usize / PAGE)?.as_deref()
+    }
+
+    #[inline]
+    pub(crate) fn page_mut(&mut self, local: u16) -> &mut P {
+        let at = local as usize / PAGE;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, None);
+        }
+        Arc::make_mut(self.0[at].get_or_insert_default())
+    }
+
+    /// The pages that exist, with the position of their first user in the chunk.
+    pub(crate) fn pages(&self) -> impl Iterator<Item = (usize, &P)> {
+        self.0.iter().enumerate().filter_map(|(i, p)| Some((i * PAGE, p.as_deref()?)))
+    }
+}
+
+/// One value number per user.
+#[derive(Debug, Clone)]
+pub(crate) struct EnumPage(pub(crate) [u32; PAGE]);
+
+impl Default for EnumPage {
+    fn default() -> Self {
+        Self([NONE; PAGE])
+    }
+}
+
+impl Column<EnumPage> {
+    #[inline]
+    pub(crate) fn value(&self, local: u16) -> Option<u32> {
+        self.page(local).map(|p| p.0[local as usize % PAGE]).filter(|&v| v != NONE)
+    }
+}
+
+/// One integer per user, and who has one.
+#[derive(Debug, Clone)]
+pub(crate) struct IntPage {
+    pub(crate) has: [u64; PAGE / 64],
+    pub(crate) values: [i64; PAGE],
+}
+
+impl Default for IntPage {
+    fn default() -> Self {
+        Self { has: [0; PAGE / 64], values: [0; PAGE] }
+    }
+}
+
+impl IntPage {
+    #[inline]
+    pub(crate) fn get(&self, slot: usize) -> Option<i64> {
+        (self.has[slot / 64] >> (slot % 64) & 1 == 1).then(|| self.values[slot])
+    }
+
+    #[inline]
+    fn put(&mut self, slot: usize, value: Option<i64>) {
+        let bit = 1 << (slot % 64);
+        match value {
+            Some(v) => {
+                self.has[slot / 64] |= bit;
+                self.values[slot] = v;
+            }
+            None => self.has[slot / 64] &= !bit,
+        }
+    }
+}
+
+impl Column<IntPage> {
+    #[inline]
+    pub(crate) fn value(&self, local: u16) -> Option<i64> {
+        self.page(local)?.get(local as usize % PAGE)
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, local: u16, value: Option<i64>) {
+        self.page_mut(local).put(local as usize % PAGE, value);
+    }
+}
+
+/// The value numbers of each user, end to end in one vector, so that copying a page is two copies of memory.
+#[derive(Debug, Clone)]
+pub(crate) struct SetPage {
+    ends: [u32; PAGE],
+    values: Vec<u32>,
+}
+
+impl Default for SetPage {
+    fn default() -> Self {
+        Self { ends: [0; PAGE], values: Vec::new() }
+    }
+}
+
+impl SetPage {
+    fn span(&self, slot: usize) -> std::ops::Range<usize> {
+        let start = if slot == 0 { 0 } else { self.ends[slot - 1] };
+        start as usize..self.ends[slot] as usize
+    }
+
+    /// Adds a value the user does not have.
+    fn push(&mut self, slot: usize, value: u32) {
+        self.values.insert(self.ends[slot] as usize, value);
+        self.ends[slot..].iter_mut().for_each(|e| *e += 1);
+    }
+
+    /// Removes a value the user has.
+    fn take(&mut self, slot: usize, value: u32) {
+        let span = self.span(slot);
+        if let Some(at) = self.values[span.clone()].iter().position(|&v| v == value) {
+            self.values.remove(span.start + at);
+            self.ends[slot..].iter_mut().for_each(|e| *e -= 1);
+        }
+    }
+}
+
+impl Column<SetPage> {
+    #[inline]
+    pub(crate) fn values(&self, local: u16) -> &[u32] {
+        self.page(local).map_or(&[], |p| &p.values[p.span(local as usize % PAGE)])
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, local: u16, value: u32) {
+        self.page_mut(local).push(local as usize % PAGE, value);
+    }
+
+    #[inline]
+    pub(crate) fn take(&mut self, local: u16, value: u32) {
+        self.page_mut(local).take(local as usize % PAGE, value);
+    }
+}

@@ -1,0 +1,174 @@
+//! What can go wrong with an update, a claim or a query; each message names the value and the way out.
+
+use super::update::TagType;
+use super::user::UserId;
+use crate::key::KeyGroup;
+
+/// Why an update, a tag definition or a claim was refused. Nothing of it took effect.
+///
+/// All of these are faults of the caller's job and come again when retried, but for [`Claimed`](Self::Claimed) (release
+/// the other writer first).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProfileError {
+    /// The tag is not defined.
+    #[error(
+        "tag '{tag}' is not known to profile '{space}' (known: {known}); define it with add_tag before updating it"
+    )]
+    UnknownTag {
+        /// The tag asked for.
+        tag: String,
+        /// The profile space.
+        space: String,
+        /// The tags there are.
+        known: String,
+    },
+    /// The tag is defined with another type.
+    #[error("tag '{tag}' is already defined as {is}, so it cannot be {wanted}; use another name")]
+    TypeClash {
+        /// The tag.
+        tag: String,
+        /// The type it has.
+        is: TagType,
+        /// The type asked for.
+        wanted: TagType,
+    },
+    /// The delta does not fit the tag's type.
+    #[error("{delta} {value} does not fit {is} tag '{tag}' of user {user}; it takes {takes}")]
+    Mismatch {
+        /// The kind of delta.
+        delta: &'static str,
+        /// Its value, empty if it has none.
+        value: String,
+        /// The tag.
+        tag: String,
+        /// The tag's type.
+        is: TagType,
+        /// The user.
+        user: UserId,
+        /// What the type takes.
+        takes: &'static str,
+    },
+    /// An int tag would leave the range of `i64`.
+    #[error(
+        "incrementing int tag '{tag}' of user {user} from {from} by {by} leaves the 64-bit range; set or unset it first"
+    )]
+    Overflow {
+        /// The tag.
+        tag: String,
+        /// The user.
+        user: UserId,
+        /// The value so far.
+        from: i64,
+        /// The increment.
+        by: i64,
+    },
+    /// The update has no event time.
+    #[error("the update of user {user} has no event time; give it one with at(ms)")]
+    NoTime {
+        /// The user.
+        user: UserId,
+    },
+    /// The user belongs to a writer of other key groups.
+    #[error(
+        "user {user} is in key group {group}, outside this writer's {start}..{end}; key the stream by the user id"
+    )]
+    WrongKeyGroup {
+        /// The user.
+        user: UserId,
+        /// The user's key group.
+        group: KeyGroup,
+        /// First key group of the writer.
+        start: u16,
+        /// One past its last.
+        end: u16,
+    },
+    /// The key group holds as many users as its ordinals can name.
+    #[error(
+        "key group {group} is full with {users} users, so user {user} has no ordinal left; use fewer key groups"
+    )]
+    Full {
+        /// The key group.
+        group: KeyGroup,
+        /// How many users it holds.
+        users: u32,
+        /// The user refused.
+        user: UserId,
+    },
+    /// Another live writer owns some of the key groups.
+    #[error(
+        "key group {group} of profile '{space}' is already owned by a live writer of attempt {attempt}; drop that one first"
+    )]
+    Claimed {
+        /// The first key group that is taken.
+        group: KeyGroup,
+        /// The profile space.
+        space: String,
+        /// The owner's attempt.
+        attempt: u32,
+    },
+    /// The key groups asked for do not exist.
+    #[error("key groups {start}..{end} are not within 0..{groups} of profile '{space}'; use key_groups_of")]
+    NoSuchGroups {
+        /// First key group asked for.
+        start: u16,
+        /// One past the last.
+        end: u16,
+        /// How many there are.
+        groups: u16,
+        /// The profile space.
+        space: String,
+    },
+}
+
+/// Why a query was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// The tag is not defined.
+    #[error("tag '{tag}' is not known to profile '{space}'; known tags: {known}")]
+    UnknownTag {
+        /// The tag asked for.
+        tag: String,
+        /// The profile space.
+        space: String,
+        /// The tags there are.
+        known: String,
+    },
+    /// The condition does not fit the tag's type.
+    #[error("{condition} does not fit {is} tag '{tag}'; {is} tags take {takes}")]
+    Mismatch {
+        /// The condition, as text.
+        condition: String,
+        /// The tag.
+        tag: String,
+        /// The tag's type.
+        is: TagType,
+        /// The conditions the type takes.
+        takes: &'static str,
+    },
+    /// The text is not an expression.
+    #[error("the condition cannot be read: {reason}")]
+    Syntax {
+        /// What the parser said.
+        reason: String,
+    },
+    /// The text is an expression, but not one of ours.
+    #[error("{piece} is not supported here; supported are {supported}")]
+    Unsupported {
+        /// The piece in question.
+        piece: String,
+        /// What there is instead.
+        supported: &'static str,
+    },
+    /// The condition is too large to be evaluated safely.
+    #[error("the condition has {what} {size}, the limit is {limit}; split it or use in / hasAny lists")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+}

@@ -1,0 +1,318 @@
+//! One key group as its writer holds it: decides what each delta does (last writer wins), then changes the chunks.
+
+use super::CHUNK_BITS;
+use super::catalogue::Catalogue;
+use super::chunk::{GroupVersion, TagChunk};
+use super::dict::Seeded;
+use super::error::ProfileError;
+use super::stamp::{NEVER, Stamps};
+use super::update::{Delta, ProfileUpdate, TagDelta, TagType, TagValue};
+use super::user::UserId;
+use hashbrown::HashMap;
+use std::sync::Arc;
+
+/// What the writer knows of one tag beside what is published.
+#[derive(Debug)]
+enum Memory {
+    Enum(Stamps),
+    Int(Stamps),
+    Set(SetMemory),
+}
+
+/// The clocks of a set tag, per user and per element.
+#[derive(Debug, Default)]
+struct SetMemory {
+    /// The newest delta that gave the tag a value, be it an empty one.
+    touched: Stamps,
+    /// The newest `Set` or `Unset`: elements older than it are gone.
+    cleared: Stamps,
+    /// The newest `Add` or `Remove` of (user, value number); it was the former if the element is there.
+    elements: HashMap<u64, i64, Seeded>,
+}
+
+#[inline]
+fn element(local: u32, value: u32) -> u64 {
+    u64::from(local) << 32 | u64::from(value)
+}
+
+/// A validated delta: the tag's number, and for int tags the outcome.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    tag: u32,
+    kind: TagType,
+    /// For int tags the value and the stamp after this delta, if it changes anything.
+    int: Option<(Option<i64>, i64)>,
+}
+
+/// A key group's published state, the next one in the making, and the stamps.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    pub(crate) version: Arc<GroupVersion>,
+    memory: Vec<Memory>,
+}
+
+impl Group {
+    /// Validates a whole update against this group, touching nothing. `steps` is emptied and filled.
+    pub(crate) fn plan(
+        &self,
+        catalogue: &Catalogue,
+        update: &ProfileUpdate,
+        local: Option<u32>,
+        time: i64,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), ProfileError> {
+        steps.clear();
+        for TagDelta { tag, delta } in &update.deltas {
+            let (id, kind) = catalogue.find(tag).ok_or_else(|| catalogue.unknown_to_update(tag))?;
+            if !fits(kind, delta) {
+                return Err(mismatch(tag, kind, delta, &update.user));
+            }
+            let mut int = None;
+            if kind == TagType::Int {
+                // An earlier delta of this very update may have changed what this one builds on.
+                let before = steps.iter().rev().find(|s| s.tag == id && s.int.is_some());
+                let (value, stamp) = match before.and_then(|s| s.int) {
+                    Some(state) => state,
+                    None => local.map_or((None, NEVER), |l| self.int_state(id, l)),
+                };
+                int = number(delta, value, stamp, time).map_err(|by| ProfileError::Overflow {
+                    tag: tag.to_string(),
+                    user: update.user.clone(),
+                    from: value.unwrap_or(0),
+                    by,
+                })?;
+            }
+            steps.push(Step { tag: id, kind, int });
+        }
+        Ok(())
+    }
+
+    fn int_state(&self, tag: u32, local: u32) -> (Option<i64>, i64) {
+        let chunk = self.version.chunks.get((local >> CHUNK_BITS) as usize).and_then(|c| c.tag(tag));
+        let stamp = match self.memory.get(tag as usize) {
+            Some(Memory::Int(stamps)) => stamps.get(local),
+            _ => NEVER,
+        };
+        (chunk.and_then(|c| c.int_value(local as u16)), stamp)
+    }
+
+    /// Carries out planned deltas and says how many took effect. `local` is none for a new user.
+    pub(crate) fn commit(
+        &mut self,
+        catalogue: &Catalogue,
+        user: UserId,
+        local: Option<u32>,
+        time: i64,
+        deltas: &[TagDelta],
+        steps: &[Step],
+    ) -> usize {
+        self.grow(catalogue);
+        let version = Arc::make_mut(&mut self.version);
+        let local = local.unwrap_or_else(|| {
+            version.users += 1;
+            version.dict.add(user)
+        });
+        let at = (local >> CHUNK_BITS) as usize;
+        if at >= version.chunks.len() {
+            version.chunks.resize_with(at + 1, Arc::default);
+        }
+        let mut effective = 0;
+        for (TagDelta { delta, .. }, step) in deltas.iter().zip(steps) {
+            let dict = &version.values[step.tag as usize];
+            let mut here = Here { chunk: &mut version.chunks[at], step, local };
+            effective += usize::from(match &mut self.memory[step.tag as usize] {
+                Memory::Enum(stamps) => {
+                    let value = match delta {
+                        Delta::Set(TagValue::Text(v)) => Some(v.as_str()),
+                        _ => None,
+                    };
+                    let stamp = stamps.get(local);
+                    let name = |n: u32| dict.name(n).map_or("", |v| v);
+                    let wins = time > stamp || (time == stamp && value > here.enum_value().map(name));
+                    if wins {
+                        let value = value.map(|v| dict.intern(v));
+                        if value != here.enum_value() {
+                            here.tag().put_enum(local as u16, value);
+                        }
+                        stamps.set(local, time);
+                    }
+                    wins
+                }
+                Memory::Int(stamps) => {
+                    if let Some((value, stamp)) = step.int {
+                        if value != here.int_value() {
+                            here.tag().put_int(local as u16, value);
+                        }
+                        if stamp != NEVER {
+                            stamps.set(local, stamp);
+                        }
+                    }
+                    step.int.is_some()
+                }
+                Memory::Set(memory) => match delta {
+                    Delta::Add(v) => memory.element(&mut here, time, dict.intern(v), true),
+                    Delta::Remove(v) => memory.element(&mut here, time, dict.intern(v), false),
+                    Delta::Set(TagValue::Set(all)) => {
+                        let mut wins = memory.clear(&mut here, time, true);
+                        for v in all {
+                            wins |= memory.element(&mut here, time, dict.intern(v), true);
+                        }
+                        wins
+                    }
+                    _ => memory.clear(&mut here, time, false),
+                },
+            });
+        }
+        effective
+    }
+
+    /// Makes room for tags defined since.
+    fn grow(&mut self, catalogue: &Catalogue) {
+        let tags = catalogue.tags();
+        if self.memory.len() < tags.len() {
+            for (_, kind) in &tags[self.memory.len()..] {
+                self.memory.push(match kind {
+                    TagType::Enum => Memory::Enum(Stamps::default()),
+                    TagType::Int => Memory::Int(Stamps::default()),
+                    TagType::Set => Memory::Set(SetMemory::default()),
+                });
+            }
+            Arc::make_mut(&mut self.version).values.resize_with(tags.len(), Arc::default);
+        }
+    }
+}
+
+/// One user's place in one tag, made writable only when something changes.
+struct Here<'a> {
+    chunk: &'a mut Arc<super::chunk::Chunk>,
+    step: &'a Step,
+    local: u32,
+}
+
+impl Here<'_> {
+    #[inline]
+    fn tag(&mut self) -> &mut TagChunk {
+        Arc::make_mut(self.chunk).tag_mut(self.step.tag, self.step.kind)
+    }
+
+    #[inline]
+    fn seen(&self) -> Option<&TagChunk> {
+        self.chunk.tag(self.step.tag)
+    }
+
+    #[inline]
+    fn enum_value(&self) -> Option<u32> {
+        self.seen()?.enum_value(self.local as u16)
+    }
+
+    #[inline]
+    fn int_value(&self) -> Option<i64> {
+        self.seen()?.int_value(self.local as u16)
+    }
+}
+
+impl SetMemory {
+    /// Adds or removes one element if nothing newer spoke of it. At equal times adding wins.
+    fn element(&mut self, here: &mut Here<'_>, time: i64, value: u32, add: bool) -> bool {
+        let local = here.local;
+        self.touch(here, time);
+        if time < self.cleared.get(local) {
+            return false;
+        }
+        let known = self.elements.entry(element(local, value)).or_insert(NEVER);
+        let wins = time > *known || (time == *known && add);
+        if wins {
+            *known = time;
+            let has = here.seen().and_then(|c| c.posting(value)).is_some_and(|b| b.contains(local & 0xffff));
+            if has != add {
+                here.tag().put_element(local as u16, value, add);
+            }
+        }
+        wins
+    }
+
+    /// Forgets all elements older than `time`; the user keeps a value if `valued` or if something newer gave one.
+    fn clear(&mut self, here: &mut Here<'_>, time: i64, valued: bool) -> bool {
+        let local = here.local;
+        let wins = time > self.cleared.get(local);
+        if wins {
+            self.cleared.set(local, time);
+            let values = here.seen().map_or(&[][..], |c| c.set_values(local as u16)).to_vec();
+            for value in values {
+                let key = element(local, value);
+                if self.elements.get(&key).is_none_or(|&stamp| stamp < time) {
+                    self.elements.remove(&key);
+                    here.tag().put_element(local as u16, value, false);
+                }
+            }
+        }
+        if valued {
+            self.touch(here, time);
+        } else if wins && self.touched.get(local) < time && here.seen().is_some() {
+            here.tag().put_presence(local as u16, false);
+        }
+        wins
+    }
+
+    /// Notes that a delta gave the tag a value at `time`.
+    fn touch(&mut self, here: &mut Here<'_>, time: i64) {
+        let local = here.local;
+        if time > self.touched.get(local) {
+            self.touched.set(local, time);
+        }
+        if time >= self.cleared.get(local) && !here.seen().is_some_and(|c| c.has().contains(local & 0xffff)) {
+            here.tag().put_presence(local as u16, true);
+        }
+    }
+}
+
+fn fits(kind: TagType, delta: &Delta) -> bool {
+    matches!(
+        (kind, delta),
+        (TagType::Enum, Delta::Set(TagValue::Text(_)) | Delta::Unset)
+            | (TagType::Set, Delta::Set(TagValue::Set(_)) | Delta::Unset | Delta::Add(_) | Delta::Remove(_))
+            | (
+                TagType::Int,
+                Delta::Set(TagValue::Int(_))
+                    | Delta::Unset
+                    | Delta::Increment(_)
+                    | Delta::Max(_)
+                    | Delta::Min(_)
+            )
+    )
+}
+
+/// What a delta makes of an int tag: the new value and stamp, nothing if it lost, or the increment that overflows.
+fn number(
+    delta: &Delta,
+    value: Option<i64>,
+    stamp: i64,
+    time: i64,
+) -> Result<Option<(Option<i64>, i64)>, i64> {
+    let register = |new: Option<i64>| (time > stamp || (time == stamp && new > value)).then_some((new, time));
+    let fold = |new: i64| (time >= stamp).then_some((Some(new), stamp));
+    Ok(match *delta {
+        Delta::Set(TagValue::Int(n)) => register(Some(n)),
+        Delta::Increment(_) if time < stamp => None,
+        Delta::Increment(by) => fold(value.unwrap_or(0).checked_add(by).ok_or(by)?),
+        Delta::Max(n) => fold(value.map_or(n, |v| v.max(n))),
+        Delta::Min(n) => fold(value.map_or(n, |v| v.min(n))),
+        _ => register(None),
+    })
+}
+
+#[cold]
+fn mismatch(tag: &str, is: TagType, delta: &Delta, user: &UserId) -> ProfileError {
+    let value = match delta {
+        Delta::Set(v) => v.to_string(),
+        Delta::Unset => String::new(),
+        Delta::Add(v) | Delta::Remove(v) => format!("'{v}'"),
+        Delta::Increment(n) | Delta::Max(n) | Delta::Min(n) => n.to_string(),
+    };
+    let takes = match is {
+        TagType::Enum => "set with a text, and unset",
+        TagType::Set => "set with texts, add, remove, and unset",
+        TagType::Int => "set with a number up to 2^63-1, increment, max, min, and unset",
+    };
+    ProfileError::Mismatch { delta: delta.kind(), value, tag: tag.to_owned(), is, user: user.clone(), takes }
+}

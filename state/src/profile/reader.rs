@@ -1,0 +1,293 @@
+//! Readers pin one published version of every shard and answer from it; they take no lock and stop no writer.
+
+use super::CHUNK_BITS;
+use super::catalogue::Catalogue;
+use super::chunk::{GroupVersion, TagChunk};
+use super::error::QueryError;
+use super::eval::Query;
+use super::predicate::Predicate;
+use super::space::{Cell, Space};
+use super::update::{TagType, TagValue};
+use super::user::UserId;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Which published state an answer comes from. Over several writers: the newest sequence and attempt, the lowest
+/// watermark, the oldest publication, and stale if any is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Version {
+    /// Counts publications in the space; 0 if there was none.
+    pub sequence: u64,
+    /// The attempt of the job that published it.
+    pub attempt: u32,
+    /// The event time in ms since the epoch up to which it is complete; `i64::MIN` if some key group has none.
+    pub watermark: i64,
+    /// When it was published, in ms since the epoch by this machine's clock; 0 if never.
+    pub published_at: i64,
+    /// No live writer stands behind it, and it was not finished for good.
+    pub stale: bool,
+}
+
+impl Version {
+    /// How long ago it was published, by this machine's clock.
+    pub fn age(&self) -> Duration {
+        let then = UNIX_EPOCH + Duration::from_millis(self.published_at.max(0) as u64);
+        SystemTime::now().duration_since(then).unwrap_or_default()
+    }
+}
+
+/// An answer and the version it is true of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Answer<T> {
+    /// The answer.
+    pub value: T,
+    /// The version it was read from.
+    pub version: Version,
+}
+
+/// Which part of a list of users to give, in ordinal order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// How many to skip.
+    pub offset: u64,
+    /// How many to give at most.
+    pub limit: usize,
+}
+
+impl Page {
+    /// The first `limit` users.
+    pub const fn first(limit: usize) -> Self {
+        Self { offset: 0, limit }
+    }
+}
+
+/// A fingerprint of all (user id, tag, value) there are, whatever the order, the parallelism and the history.
+///
+/// Each triple is hashed and the hashes are summed, which is to the set what a hash of the sorted list would be, without
+/// sorting. An empty set counts as a value of its own; a user without any value does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest(pub u128);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Answers questions from the newest published version; each call pins one anew. See [`Snapshot`] for several
+/// questions about the same version.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    space: Arc<Space>,
+}
+
+impl Reader {
+    pub(crate) fn new(space: Arc<Space>) -> Self {
+        Self { space }
+    }
+
+    /// Pins the newest published version of every shard. Memory of older versions is kept as long as it lives.
+    ///
+    /// *Blocking*: never. Each user is whole; users of different writers may be seen at different publications.
+    pub fn snapshot(&self) -> Snapshot {
+        let layout = self.space.layout();
+        let mut groups = Vec::with_capacity(layout.cells.len());
+        let mut version: Option<Version> = None;
+        // Neighbours in one cell must come from one load, or one writer's groups would come from two publications.
+        for run in layout.cells.chunk_by(Arc::ptr_eq) {
+            let (cell, first): (&Cell, usize) = (&run[0], groups.len());
+            let stale = cell.is_stale();
+            let range = cell.load();
+            let from = first - range.start as usize;
+            groups.extend_from_slice(&range.groups[from..from + run.len()]);
+            let (sequence, attempt) = (range.sequence, range.attempt);
+            let (watermark, published_at) = (range.watermark, range.published_at);
+            version = Some(match version {
+                None => Version { sequence, attempt, watermark, published_at, stale },
+                Some(v) => Version {
+                    sequence: v.sequence.max(sequence),
+                    attempt: v.attempt.max(attempt),
+                    watermark: v.watermark.min(watermark),
+                    published_at: v.published_at.min(published_at),
+                    stale: v.stale | stale,
+                },
+            });
+        }
+        let none = Version { sequence: 0, attempt: 0, watermark: i64::MIN, published_at: 0, stale: true };
+        // The catalogue last: it then knows every tag the shards hold.
+        let pinned = Pinned { version: version.unwrap_or(none), groups, catalogue: self.space.catalogue() };
+        Snapshot { pinned: Arc::new(pinned) }
+    }
+
+    /// [`Snapshot::count`] on the newest version.
+    ///
+    /// # Errors
+    /// An unknown tag, or a condition that does not fit its tag's type.
+    pub fn count(&self, predicate: &Predicate) -> Result<Answer<u64>, QueryError> {
+        self.snapshot().count(predicate)
+    }
+
+    /// [`Snapshot::ids`] on the newest version.
+    ///
+    /// # Errors
+    /// An unknown tag, or a condition that does not fit its tag's type.
+    pub fn ids(&self, predicate: &Predicate, page: Page) -> Result<Answer<Vec<UserId>>, QueryError> {
+        self.snapshot().ids(predicate, page)
+    }
+
+    /// [`Snapshot::profile`] on the newest version.
+    pub fn profile(&self, user: &UserId) -> Answer<Option<BTreeMap<String, TagValue>>> {
+        self.snapshot().profile(user)
+    }
+
+    /// [`Snapshot::digest`] on the newest version.
+    pub fn digest(&self) -> Answer<Digest> {
+        self.snapshot().digest()
+    }
+}
+
+/// One published version of every shard, pinned: the same questions get the same answers as long as it lives.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pinned: Arc<Pinned>,
+}
+
+#[derive(Debug)]
+struct Pinned {
+    version: Version,
+    groups: Vec<Arc<GroupVersion>>,
+    catalogue: Arc<Catalogue>,
+}
+
+impl Snapshot {
+    /// The version it pinned.
+    pub fn version(&self) -> Version {
+        self.pinned.version
+    }
+
+    fn answer<T>(&self, value: T) -> Answer<T> {
+        Answer { value, version: self.pinned.version }
+    }
+
+    /// How many users there are.
+    pub fn users(&self) -> u64 {
+        self.pinned.groups.iter().map(|g| u64::from(g.users)).sum()
+    }
+
+    /// Counts the users who match.
+    ///
+    /// # Errors
+    /// An unknown tag, or a condition that does not fit its tag's type.
+    pub fn count(&self, predicate: &Predicate) -> Result<Answer<u64>, QueryError> {
+        let query = Query::new(predicate, &self.pinned.catalogue)?;
+        Ok(self.answer(self.pinned.groups.iter().map(|g| query.count(g)).sum()))
+    }
+
+    /// Lists the users who match, in ordinal order: by key group, then by first appearance. The order holds across
+    /// versions, so new users come in between only at the end of their key group.
+    ///
+    /// # Errors
+    /// An unknown tag, or a condition that does not fit its tag's type.
+    pub fn ids(&self, predicate: &Predicate, page: Page) -> Result<Answer<Vec<UserId>>, QueryError> {
+        let query = Query::new(predicate, &self.pinned.catalogue)?;
+        let (mut ids, mut skip) = (Vec::new(), page.offset);
+        'all: for group in &self.pinned.groups {
+            for (chunk, matching) in query.chunks(group) {
+                if matching.len() <= skip {
+                    skip -= matching.len();
+                    continue;
+                }
+                let room = page.limit - ids.len();
+                let locals = matching.iter().skip(std::mem::take(&mut skip) as usize).take(room);
+                ids.extend(locals.filter_map(|l| group.dict.name((chunk as u32) << CHUNK_BITS | l).cloned()));
+                if ids.len() >= page.limit {
+                    break 'all;
+                }
+            }
+        }
+        Ok(self.answer(ids))
+    }
+
+    /// All values of one user by tag; none if the user is not in the space. Tags without a value are left out.
+    pub fn profile(&self, user: &UserId) -> Answer<Option<BTreeMap<String, TagValue>>> {
+        let group = &self.pinned.groups[user.key_hash().group(self.pinned.groups.len() as u16).0 as usize];
+        // The dictionary may know users newer than this version.
+        let local = group.dict.number(user).filter(|&l| l < group.users);
+        self.answer(local.map(|local| {
+            let mut profile = BTreeMap::new();
+            self.visit(group, local, |tag, value| {
+                profile.insert(tag.to_owned(), value);
+            });
+            profile
+        }))
+    }
+
+    /// Visits the tags a user has a value of, in tag order.
+    fn visit(&self, group: &GroupVersion, local: u32, mut each: impl FnMut(&str, TagValue)) {
+        let Some(chunk) = group.chunks.get((local >> CHUNK_BITS) as usize) else { return };
+        for (id, (name, _)) in self.pinned.catalogue.tags().iter().enumerate() {
+            let Some(tag) = chunk.tag(id as u32).filter(|t| t.has().contains(local & 0xffff)) else {
+                continue;
+            };
+            let text = |n: &u32| group.values[id].name(*n).map(|v| v.to_string());
+            let low = local as u16;
+            let value = match tag {
+                TagChunk::Enum { .. } => tag.enum_value(low).and_then(|n| text(&n)).map(TagValue::Text),
+                TagChunk::Int { .. } => tag.int_value(low).map(TagValue::Int),
+                TagChunk::Set { .. } => {
+                    Some(TagValue::Set(tag.set_values(low).iter().filter_map(text).collect::<BTreeSet<_>>()))
+                }
+            };
+            if let Some(value) = value {
+                each(name, value);
+            }
+        }
+    }
+
+    /// Digests all there is: equal digests mean equal contents. Reads every user, so it is for tests and audits.
+    pub fn digest(&self) -> Answer<Digest> {
+        let mut sum = 0u128;
+        for group in &self.pinned.groups {
+            for local in 0..group.users {
+                let Some(user) = group.dict.name(local) else { continue };
+                self.visit(group, local, |tag, value| sum = sum.wrapping_add(fingerprint(user, tag, &value)));
+            }
+        }
+        self.answer(Digest(sum))
+    }
+
+    /// The tags and their types as of this version, in the order they were defined.
+    pub fn tags(&self) -> Vec<(String, TagType)> {
+        self.pinned.catalogue.tags().iter().map(|(n, k)| (n.to_string(), *k)).collect()
+    }
+}
+
+/// The hash of one user's value of one tag, each part framed by its length.
+fn fingerprint(user: &UserId, tag: &str, value: &TagValue) -> u128 {
+    let mut hash = Xxh3::new();
+    let mut part = |kind: u8, bytes: &[u8]| {
+        hash.update(&[kind]);
+        hash.update(&(bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    match user {
+        UserId::Number(n) => part(0, &n.to_le_bytes()),
+        UserId::Text(t) => part(1, t.as_bytes()),
+    }
+    part(2, tag.as_bytes());
+    match value {
+        TagValue::Text(t) => part(3, t.as_bytes()),
+        TagValue::Int(n) => part(4, &n.to_le_bytes()),
+        TagValue::TooLarge(n) => part(5, &n.to_le_bytes()),
+        TagValue::Set(s) => {
+            part(6, &(s.len() as u64).to_le_bytes());
+            s.iter().for_each(|v| part(7, v.as_bytes()));
+        }
+    }
+    hash.digest128()
+}

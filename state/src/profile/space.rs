@@ -1,0 +1,264 @@
+//! A space of users: its tags, who may write which key groups, and where the newest published version is.
+
+use super::catalogue::Catalogue;
+use super::chunk::GroupVersion;
+use super::error::ProfileError;
+use super::reader::Reader;
+use super::update::TagType;
+use super::writer::Writer;
+use crate::key::{KEY_GROUPS, KeyGroup};
+use arc_swap::ArcSwap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A space of user profiles; a cheap handle, all clones mean the same space.
+///
+/// ```
+/// use weir_state::key::KEY_GROUPS;
+/// use weir_state::profile::{ProfileUpdate, Profiles, tag};
+///
+/// let profiles = Profiles::named("user_profile").enum_tag("last_behaviour").int_tag("buys_total");
+/// let mut writer = profiles.writer(0..KEY_GROUPS, 1)?;
+/// writer.apply(ProfileUpdate::of(42u64).at(1_000).set("last_behaviour", "buy").increment("buys_total", 1))?;
+/// writer.publish(1_000);
+/// let buyers = tag("last_behaviour").eq("buy").and(tag("buys_total").ge(1));
+/// assert_eq!(profiles.reader().count(&buyers)?.value, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Profiles {
+    space: Arc<Space>,
+}
+
+impl Profiles {
+    /// Makes an empty space of [`KEY_GROUPS`] key groups.
+    pub fn named(name: &str) -> Self {
+        Self::with_key_groups(name, KEY_GROUPS)
+    }
+
+    /// Makes an empty space with another number of key groups, which must be that of the job. 0 counts as 1.
+    pub fn with_key_groups(name: &str, groups: u16) -> Self {
+        let groups = groups.max(1);
+        let bits = u32::from(groups - 1).checked_ilog2().map_or(0, |b| b + 1);
+        let empty = Arc::new(Cell::empty(groups));
+        Self {
+            space: Arc::new(Space {
+                groups,
+                users_per_group: u32::MAX >> bits,
+                catalogue: ArcSwap::from_pointee(Catalogue::new(name.into())),
+                layout: ArcSwap::from_pointee(Layout { cells: vec![empty; groups as usize] }),
+                sequence: AtomicU64::new(0),
+                control: Mutex::new(vec![None; groups as usize]),
+            }),
+        }
+    }
+
+    /// Defines an enum tag. A clash with a type given before is reported by [`writer`](Self::writer).
+    #[must_use]
+    pub fn enum_tag(self, name: &str) -> Self {
+        self.built(name, TagType::Enum)
+    }
+
+    /// Defines a set tag. A clash with a type given before is reported by [`writer`](Self::writer).
+    #[must_use]
+    pub fn set_tag(self, name: &str) -> Self {
+        self.built(name, TagType::Set)
+    }
+
+    /// Defines an int tag. A clash with a type given before is reported by [`writer`](Self::writer).
+    #[must_use]
+    pub fn int_tag(self, name: &str) -> Self {
+        self.built(name, TagType::Int)
+    }
+
+    fn built(self, name: &str, kind: TagType) -> Self {
+        if let Err(e) = self.space.define(name, kind) {
+            let _control = self.space.control();
+            let mut next = (*self.space.catalogue()).clone();
+            next.defect.get_or_insert(e);
+            self.space.catalogue.store(Arc::new(next));
+        }
+        self
+    }
+
+    /// Defines a tag while writers and readers run; defining it again with the same type does nothing.
+    ///
+    /// Users have no value of it until an update gives one.
+    ///
+    /// # Errors
+    /// [`ProfileError::TypeClash`] if the tag has another type.
+    pub fn add_tag(&self, name: &str, kind: TagType) -> Result<(), ProfileError> {
+        self.space.define(name, kind)
+    }
+
+    /// The tags and their types, in the order they were defined.
+    pub fn tags(&self) -> Vec<(String, TagType)> {
+        self.space.catalogue().tags().iter().map(|(n, k)| (n.to_string(), *k)).collect()
+    }
+
+    /// The name the space was made with.
+    pub fn name(&self) -> String {
+        self.space.catalogue().space.to_string()
+    }
+
+    /// How many key groups the space has.
+    pub fn key_groups(&self) -> u16 {
+        self.space.groups
+    }
+
+    /// A reader; make as many as there are threads, or clone one.
+    pub fn reader(&self) -> Reader {
+        Reader::new(self.space.clone())
+    }
+
+    /// Claims key groups for writing; see [`key_groups_of`](crate::key::key_groups_of). An empty range is fine.
+    ///
+    /// The writer begins empty. Readers keep seeing what was published before, marked stale, until it first publishes.
+    ///
+    /// # Errors
+    /// [`ProfileError::Claimed`] if a live writer owns one of them, [`ProfileError::NoSuchGroups`] if they do not exist,
+    /// and a clash among the tags this space was built with.
+    pub fn writer(&self, groups: Range<u16>, attempt: u32) -> Result<Writer, ProfileError> {
+        if let Some(defect) = &self.space.catalogue().defect {
+            return Err(defect.clone());
+        }
+        self.space.claim(groups.clone(), attempt)?;
+        Ok(Writer::new(self.space.clone(), groups, attempt))
+    }
+}
+
+/// What all handles of a space share. Readers touch only what can be loaded without a lock.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) groups: u16,
+    pub(crate) users_per_group: u32,
+    catalogue: ArcSwap<Catalogue>,
+    layout: ArcSwap<Layout>,
+    sequence: AtomicU64,
+    /// The attempt that owns each key group; also serialises changes of catalogue and layout.
+    control: Mutex<Vec<Option<u32>>>,
+}
+
+impl Space {
+    pub(crate) fn catalogue(&self) -> Arc<Catalogue> {
+        self.catalogue.load_full()
+    }
+
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        self.layout.load_full()
+    }
+
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Nothing under the lock can panic half-way, so a poisoned one is as good as any.
+    fn control(&self) -> MutexGuard<'_, Vec<Option<u32>>> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn define(&self, name: &str, kind: TagType) -> Result<(), ProfileError> {
+        let _control = self.control();
+        let mut next = (*self.catalogue()).clone();
+        if next.add(name, kind)? {
+            self.catalogue.store(Arc::new(next));
+        }
+        Ok(())
+    }
+
+    fn claim(&self, range: Range<u16>, attempt: u32) -> Result<(), ProfileError> {
+        let mut owners = self.control();
+        let Range { start, end } = range;
+        let (groups, space) = (self.groups, || self.catalogue().space.to_string());
+        let Some(wanted) = owners.get_mut(start as usize..end as usize) else {
+            return Err(ProfileError::NoSuchGroups { start, end, groups, space: space() });
+        };
+        if let Some((i, attempt)) = wanted.iter().enumerate().find_map(|(i, o)| Some((i, (*o)?))) {
+            let group = KeyGroup(start + i as u16);
+            return Err(ProfileError::Claimed { group, space: space(), attempt });
+        }
+        wanted.fill(Some(attempt));
+        Ok(())
+    }
+
+    pub(crate) fn release(&self, range: Range<u16>) {
+        self.control()[range.start as usize..range.end as usize].fill(None);
+    }
+
+    /// Points the range's key groups to a cell that has a version.
+    pub(crate) fn install(&self, range: Range<u16>, cell: &Arc<Cell>) {
+        let _control = self.control();
+        let mut next = (*self.layout()).clone();
+        next.cells[range.start as usize..range.end as usize].fill(cell.clone());
+        self.layout.store(Arc::new(next));
+    }
+}
+
+/// Which cell each key group's newest version is in; neighbours share one.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    pub(crate) cells: Vec<Arc<Cell>>,
+}
+
+/// Where one writer publishes: one pointer for all its key groups.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    newest: ArcSwap<RangeVersion>,
+    state: AtomicU8,
+}
+
+const LIVE: u8 = 0;
+const RELEASED: u8 = 1;
+const FINISHED: u8 = 2;
+
+impl Cell {
+    pub(crate) fn live() -> Self {
+        Self { newest: ArcSwap::from_pointee(RangeVersion::default()), state: AtomicU8::new(LIVE) }
+    }
+
+    fn empty(groups: u16) -> Self {
+        let groups = (0..groups).map(|_| Arc::default()).collect();
+        let newest = ArcSwap::from_pointee(RangeVersion { groups, ..RangeVersion::default() });
+        Self { newest, state: AtomicU8::new(RELEASED) }
+    }
+
+    pub(crate) fn store(&self, version: RangeVersion) {
+        self.newest.store(Arc::new(version));
+    }
+
+    pub(crate) fn load(&self) -> Arc<RangeVersion> {
+        self.newest.load_full()
+    }
+
+    pub(crate) fn finish(&self) {
+        self.state.store(FINISHED, Ordering::Relaxed);
+    }
+
+    /// Marks what is here as left behind, unless it was finished.
+    pub(crate) fn release(&self) {
+        // Losing means it is finished already, which is to stay so.
+        let _ = self.state.compare_exchange(LIVE, RELEASED, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stale(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == RELEASED
+    }
+}
+
+/// One published state of one writer's key groups.
+#[derive(Debug)]
+pub(crate) struct RangeVersion {
+    pub(crate) start: u16,
+    pub(crate) groups: Vec<Arc<GroupVersion>>,
+    pub(crate) sequence: u64,
+    pub(crate) attempt: u32,
+    pub(crate) watermark: i64,
+    pub(crate) published_at: i64,
+}
+
+impl Default for RangeVersion {
+    fn default() -> Self {
+        Self { start: 0, groups: Vec::new(), sequence: 0, attempt: 0, watermark: i64::MIN, published_at: 0 }
+    }
+}

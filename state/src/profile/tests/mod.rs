@@ -1,0 +1,7 @@
+//! Tests of the profile index as a whole.
+
+mod claims;
+mod concurrency;
+mod model;
+mod order;
+mod questions;

@@ -1,0 +1,140 @@
+//! The one writer of a range of key groups: applies whole updates and publishes them by one pointer swap.
+
+use super::catalogue::Catalogue;
+use super::error::ProfileError;
+use super::group::{Group, Step};
+use super::space::{Cell, RangeVersion, Space};
+use super::update::ProfileUpdate;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What an update did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Applied {
+    /// Deltas that took effect (those that set what was there already count too).
+    pub effective: usize,
+    /// Deltas that lost to a newer one.
+    pub superseded: usize,
+}
+
+/// Owns the profiles of a range of key groups; single-threaded, may be moved between threads.
+///
+/// *Order*: [`apply`](Self::apply) any number of updates, [`publish`](Self::publish), repeat. What is not published is
+/// invisible. Dropping the writer releases its key groups: what it published stays readable, marked stale, and what it
+/// did not publish is gone. *Blocking*: never on readers; the first publish takes a short lock shared with other writers'
+/// first publish.
+#[derive(Debug)]
+pub struct Writer {
+    space: Arc<Space>,
+    catalogue: Arc<Catalogue>,
+    cell: Arc<Cell>,
+    range: Range<u16>,
+    attempt: u32,
+    groups: Vec<Group>,
+    steps: Vec<Step>,
+    unpublished: usize,
+    installed: bool,
+}
+
+impl Writer {
+    pub(crate) fn new(space: Arc<Space>, range: Range<u16>, attempt: u32) -> Self {
+        Self {
+            catalogue: space.catalogue(),
+            cell: Arc::new(Cell::live()),
+            groups: range.clone().map(|_| Group::default()).collect(),
+            steps: Vec::new(),
+            unpublished: 0,
+            installed: false,
+            space,
+            range,
+            attempt,
+        }
+    }
+
+    /// Applies a whole update, or refuses it and changes nothing.
+    ///
+    /// # Errors
+    /// An unknown tag, a delta or value that does not fit its tag's type, an increment that overflows, a missing event
+    /// time, a user of another writer's key group, and a key group without ordinals left.
+    pub fn apply(&mut self, update: ProfileUpdate) -> Result<Applied, ProfileError> {
+        let group = update.user.key_hash().group(self.space.groups);
+        let Some(index) = group.0.checked_sub(self.range.start).filter(|_| group.0 < self.range.end) else {
+            let Range { start, end } = self.range;
+            return Err(ProfileError::WrongKeyGroup { user: update.user, group, start, end });
+        };
+        let Some(time) = update.time else {
+            return Err(ProfileError::NoTime { user: update.user });
+        };
+        let owned = &mut self.groups[index as usize];
+        let local = owned.version.dict.number(&update.user);
+        if local.is_none() && owned.version.users >= self.space.users_per_group {
+            let users = owned.version.users;
+            return Err(ProfileError::Full { group, users, user: update.user });
+        }
+        let mut planned = owned.plan(&self.catalogue, &update, local, time, &mut self.steps);
+        if matches!(planned, Err(ProfileError::UnknownTag { .. })) {
+            // It may have been defined since this writer last looked.
+            self.catalogue = self.space.catalogue();
+            planned = owned.plan(&self.catalogue, &update, local, time, &mut self.steps);
+        }
+        planned?;
+        let effective = owned.commit(&self.catalogue, update.user, local, time, &update.deltas, &self.steps);
+        self.unpublished += 1;
+        Ok(Applied { effective, superseded: update.deltas.len() - effective })
+    }
+
+    /// Makes everything applied so far visible at once; `watermark` is the event time in ms the contents are complete up
+    /// to. Worth calling with nothing applied too: it moves the watermark and the age.
+    ///
+    /// The first publish of a writer replaces whatever an earlier one left in its key groups.
+    pub fn publish(&mut self, watermark: i64) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
+        self.cell.store(RangeVersion {
+            start: self.range.start,
+            groups: self.groups.iter().map(|g| g.version.clone()).collect(),
+            sequence: self.space.next_sequence(),
+            attempt: self.attempt,
+            watermark,
+            published_at: now,
+        });
+        if !self.installed {
+            self.space.install(self.range.clone(), &self.cell);
+            self.installed = true;
+        }
+        self.unpublished = 0;
+    }
+
+    /// Publishes for good and releases the key groups: the contents stay and are not marked stale.
+    pub fn finish(mut self, watermark: i64) {
+        self.publish(watermark);
+        self.cell.finish();
+    }
+
+    /// How many updates were applied since the last publish.
+    pub fn unpublished(&self) -> usize {
+        self.unpublished
+    }
+
+    /// How many users the writer holds, published or not.
+    pub fn users(&self) -> u64 {
+        self.groups.iter().map(|g| u64::from(g.version.users)).sum()
+    }
+
+    /// The key groups it owns.
+    pub fn key_groups(&self) -> Range<u16> {
+        self.range.clone()
+    }
+
+    /// The attempt it was claimed by.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.cell.release();
+        self.space.release(self.range.clone());
+    }
+}

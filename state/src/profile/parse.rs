@@ -141,8 +141,8 @@ fn comparison(left: &Expr, op: &BinaryOperator, right: &Expr) -> Result<Predicat
         GtEq => &LtEq,
         _ => return Err(unsupported(format_args!("operator {op}"))),
     };
-    let (tag, op, value) =
-        if matches!(left, Expr::Value(_)) { (right, flipped, left) } else { (left, op, right) };
+    let literal_first = matches!(left, Expr::Value(_) | Expr::UnaryOp { op: UnaryOperator::Minus, .. });
+    let (tag, op, value) = if literal_first { (right, flipped, left) } else { (left, op, right) };
     let tag = name(tag)?;
     let test = match op {
         Eq => Test::In(vec![literal(value)?]),

@@ -1,9 +1,10 @@
 //! One chunk of up to 65,536 users of one key group: bitmaps per value and forward columns, copied only where shared.
 
+use super::PAGE;
 use super::column::{Column, EnumPage, IntPage, NONE, SetPage};
 use super::dict::{UserDict, ValueDict};
+use super::posting::{Posting, Postings};
 use super::update::TagType;
-use super::{PAGE, VALUES_PAGE};
 use roaring::RoaringBitmap;
 use std::sync::Arc;
 
@@ -52,46 +53,6 @@ impl Chunk {
     }
 }
 
-/// Bitmaps by value number, in pages so that a tag of many values is cheap to copy on write.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Postings(Vec<Option<Arc<PostingPage>>>);
-
-type PostingPage = [Option<Arc<RoaringBitmap>>; VALUES_PAGE];
-
-impl Postings {
-    #[inline]
-    pub(crate) fn get(&self, value: u32) -> Option<&RoaringBitmap> {
-        self.0.get(value as usize / VALUES_PAGE)?.as_ref()?[value as usize % VALUES_PAGE].as_deref()
-    }
-
-    #[inline]
-    fn get_mut(&mut self, value: u32) -> &mut Option<Arc<RoaringBitmap>> {
-        let at = value as usize / VALUES_PAGE;
-        if at >= self.0.len() {
-            self.0.resize(at + 1, None);
-        }
-        let page = self.0[at].get_or_insert_with(|| Arc::new([const { None }; VALUES_PAGE]));
-        &mut Arc::make_mut(page)[value as usize % VALUES_PAGE]
-    }
-
-    #[inline]
-    fn insert(&mut self, value: u32, local: u16) {
-        Arc::make_mut(self.get_mut(value).get_or_insert_default()).insert(local.into());
-    }
-
-    #[inline]
-    fn remove(&mut self, value: u32, local: u16) {
-        let slot = self.get_mut(value);
-        if let Some(bitmap) = slot {
-            let bitmap = Arc::make_mut(bitmap);
-            bitmap.remove(local.into());
-            if bitmap.is_empty() {
-                *slot = None;
-            }
-        }
-    }
-}
-
 /// One tag of one chunk. `has` holds the users that have a value.
 #[derive(Debug, Clone)]
 pub(crate) enum TagChunk {
@@ -120,7 +81,7 @@ impl TagChunk {
 
     /// The users of a value, for enum and set tags.
     #[inline]
-    pub(crate) fn posting(&self, value: u32) -> Option<&RoaringBitmap> {
+    pub(crate) fn posting(&self, value: u32) -> Option<Posting<'_>> {
         match self {
             TagChunk::Enum { by_value, .. } | TagChunk::Set { by_value, .. } => by_value.get(value),
             TagChunk::Int { .. } => None,
@@ -179,7 +140,7 @@ impl TagChunk {
     #[inline]
     pub(crate) fn put_element(&mut self, local: u16, value: u32, present: bool) {
         let TagChunk::Set { by_value, forward, .. } = self else { return };
-        let had = by_value.get(value).is_some_and(|b| b.contains(local.into()));
+        let had = by_value.get(value).is_some_and(|p| p.contains(local));
         match (had, present) {
             (false, true) => {
                 by_value.insert(value, local);

@@ -1,6 +1,7 @@
 //! Forward columns: what each user has, in small pages that are copied only when a published version shares them.
 
 use super::PAGE;
+use super::packed::Packed;
 use std::sync::Arc;
 
 /// Marks a user without a value in an [`EnumPage`].
@@ -98,54 +99,27 @@ impl Column<IntPage> {
     }
 }
 
-/// The value numbers of each user, end to end in one vector, so that copying a page is two copies of memory.
-#[derive(Debug, Clone)]
-pub(crate) struct SetPage {
-    ends: [u32; PAGE],
-    values: Vec<u32>,
-}
-
-impl Default for SetPage {
-    fn default() -> Self {
-        Self { ends: [0; PAGE], values: Vec::new() }
-    }
-}
-
-impl SetPage {
-    fn span(&self, slot: usize) -> std::ops::Range<usize> {
-        let start = if slot == 0 { 0 } else { self.ends[slot - 1] };
-        start as usize..self.ends[slot] as usize
-    }
-
-    /// Adds a value the user does not have.
-    fn push(&mut self, slot: usize, value: u32) {
-        self.values.insert(self.ends[slot] as usize, value);
-        self.ends[slot..].iter_mut().for_each(|e| *e += 1);
-    }
-
-    /// Removes a value the user has.
-    fn take(&mut self, slot: usize, value: u32) {
-        let span = self.span(slot);
-        if let Some(at) = self.values[span.clone()].iter().position(|&v| v == value) {
-            self.values.remove(span.start + at);
-            self.ends[slot..].iter_mut().for_each(|e| *e -= 1);
-        }
-    }
-}
+/// The value numbers of each user.
+pub(crate) type SetPage = Packed<u32, PAGE>;
 
 impl Column<SetPage> {
     #[inline]
     pub(crate) fn values(&self, local: u16) -> &[u32] {
-        self.page(local).map_or(&[], |p| &p.values[p.span(local as usize % PAGE)])
+        self.page(local).map_or(&[], |p| p.get(local as usize % PAGE))
     }
 
+    /// Adds a value the user does not have.
     #[inline]
     pub(crate) fn push(&mut self, local: u16, value: u32) {
-        self.page_mut(local).push(local as usize % PAGE, value);
+        let at = self.values(local).len();
+        self.page_mut(local).insert(local as usize % PAGE, at, value);
     }
 
+    /// Removes a value the user has.
     #[inline]
     pub(crate) fn take(&mut self, local: u16, value: u32) {
-        self.page_mut(local).take(local as usize % PAGE, value);
+        if let Some(at) = self.values(local).iter().position(|&v| v == value) {
+            self.page_mut(local).remove(local as usize % PAGE, at);
+        }
     }
 }

@@ -112,13 +112,12 @@ fn plan<'p>(predicate: &'p Predicate, catalogue: &Catalogue) -> Result<Plan<&'p 
 
 /// A leaf by tag number, or none if the test does not fit the type.
 fn leaf(tag: u32, kind: TagType, test: &Test) -> Option<Plan<&str>> {
-    let strings = |list: &'_ [String]| list.len();
     Some(match (kind, test) {
         (_, Test::Exists) => Plan::Has(tag),
         (TagType::Enum, Test::In(list)) => Plan::AnyOf(tag, texts(list)?),
         (TagType::Enum, Test::NotIn(list)) => Plan::NoneOf(tag, texts(list)?),
         (TagType::Set, Test::HasAny(list)) => Plan::AnyOf(tag, list.iter().map(String::as_str).collect()),
-        (TagType::Set, Test::HasAll(list)) if strings(list) == 0 => Plan::Has(tag),
+        (TagType::Set, Test::HasAll(list)) if list.is_empty() => Plan::Has(tag),
         (TagType::Set, Test::HasAll(list)) => Plan::AllOf(tag, list.iter().map(String::as_str).collect()),
         (TagType::Int, test) => Plan::Number(
             tag,
@@ -143,25 +142,11 @@ fn leaf(tag: u32, kind: TagType, test: &Test) -> Option<Plan<&str>> {
 }
 
 fn texts(list: &[TagValue]) -> Option<Vec<&str>> {
-    let each = |v: &'_ TagValue| matches!(v, TagValue::Text(_));
-    list.iter().all(each).then(|| {
-        list.iter()
-            .filter_map(|v| match v {
-                TagValue::Text(t) => Some(t.as_str()),
-                _ => None,
-            })
-            .collect()
-    })
+    list.iter().map(TagValue::as_text).collect()
 }
 
 fn integers(list: &[TagValue]) -> Option<Vec<i64>> {
-    let mut all = list
-        .iter()
-        .map(|v| match v {
-            TagValue::Int(n) => Some(*n),
-            _ => None,
-        })
-        .collect::<Option<Vec<_>>>()?;
+    let mut all: Vec<i64> = list.iter().map(TagValue::as_int).collect::<Option<_>>()?;
     all.sort_unstable();
     Some(all)
 }
@@ -197,9 +182,9 @@ struct View<'g> {
 type Found<'g> = Cow<'g, RoaringBitmap>;
 
 fn evaluate<'g>(plan: &Plan<u32>, view: &View<'g>) -> Found<'g> {
-    let postings = |tag: u32, values: &[u32]| -> Vec<&'g RoaringBitmap> {
+    let postings = |tag: u32, values: &[u32]| -> Vec<Found<'g>> {
         let chunk = view.chunk.tag(tag);
-        values.iter().filter_map(|&v| chunk?.posting(v)).collect()
+        values.iter().filter_map(|&v| Some(chunk?.posting(v)?.bitmap())).collect()
     };
     match plan {
         Plan::All => {
@@ -209,25 +194,19 @@ fn evaluate<'g>(plan: &Plan<u32>, view: &View<'g>) -> Found<'g> {
         }
         Plan::Nothing => Cow::Owned(RoaringBitmap::new()),
         Plan::Has(tag) => view.chunk.tag(*tag).map_or_else(Cow::default, |c| Cow::Borrowed(c.has())),
-        Plan::AnyOf(tag, values) => union(&postings(*tag, values)),
+        Plan::AnyOf(tag, values) => union(postings(*tag, values)),
         Plan::AllOf(tag, values) => {
             let found = postings(*tag, values);
             if found.len() < values.len() { Cow::default() } else { intersection(found) }
         }
         Plan::NoneOf(tag, values) => match view.chunk.tag(*tag) {
-            Some(c) => Cow::Owned(c.has() - &*union(&postings(*tag, values))),
+            Some(c) => Cow::Owned(c.has() - &*union(postings(*tag, values))),
             None => Cow::default(),
         },
         Plan::Number(tag, test) => {
             view.chunk.tag(*tag).map_or_else(Cow::default, |c| Cow::Owned(scan(c, test)))
         }
-        Plan::Or(parts) => {
-            let found: Vec<Found<'g>> = parts.iter().map(|p| evaluate(p, view)).collect();
-            match found.len() {
-                1 => found.into_iter().next().unwrap_or_default(),
-                _ => Cow::Owned(found.iter().map(|f| &**f).union()),
-            }
-        }
+        Plan::Or(parts) => union(parts.iter().map(|p| evaluate(p, view)).collect()),
         Plan::And(parts) => all_of(parts, view),
         Plan::Not(inner) => {
             let inner = evaluate(inner, view);
@@ -293,21 +272,16 @@ fn narrow<'g>(left: Option<Found<'g>>, found: Found<'g>) -> Found<'g> {
     }
 }
 
-fn union<'g>(found: &[&'g RoaringBitmap]) -> Found<'g> {
-    match found {
-        [] => Cow::default(),
-        [one] => Cow::Borrowed(one),
-        many => Cow::Owned(many.iter().copied().union()),
+fn union(mut found: Vec<Found<'_>>) -> Found<'_> {
+    match found.len() {
+        0 | 1 => found.pop().unwrap_or_default(),
+        _ => Cow::Owned(found.iter().map(|f| &**f).union()),
     }
 }
 
-fn intersection(mut found: Vec<&RoaringBitmap>) -> Found<'_> {
-    found.sort_by_key(|b| b.len());
-    match *found {
-        [] => Cow::default(),
-        [one] => Cow::Borrowed(one),
-        _ => Cow::Owned(found.into_iter().intersection()),
-    }
+fn intersection(mut found: Vec<Found<'_>>) -> Found<'_> {
+    found.sort_by_key(|f| f.len());
+    found.into_iter().fold(None, |left, f| Some(narrow(left, f))).unwrap_or_default()
 }
 
 /// Tests every integer of a chunk, a word of users at a time.

@@ -223,7 +223,7 @@ impl SetMemory {
         let wins = time > *known || (time == *known && add);
         if wins {
             *known = time;
-            let has = here.seen().and_then(|c| c.posting(value)).is_some_and(|b| b.contains(local & 0xffff));
+            let has = here.seen().and_then(|c| c.posting(value)).is_some_and(|p| p.contains(local as u16));
             if has != add {
                 here.tag().put_element(local as u16, value, add);
             }

@@ -18,8 +18,8 @@
 //! scattered over 12.8 M users touch about one page each, whatever the page size, so a page must be small (1 or 2 KiB to
 //! copy); but each chunk touched also copies its list of pages, so pages must not be too many (256 pointers per chunk). A
 //! chunk is one roaring container: a smaller one would pay the same 8 KiB for a dense value, a larger one more per copy.
-//! Bitmaps of a tag's values sit in pages of 64, so that a tag with ten thousand values copies hundreds of pointers, not
-//! thousands.
+//! Values that few users of a chunk have are short lists, packed 64 values to a page, so that a tag with ten thousand
+//! values copies kilobytes, not thousands of small bitmaps.
 //!
 //! # What wins
 //!
@@ -56,7 +56,9 @@ mod dict;
 mod error;
 mod eval;
 mod group;
+mod packed;
 mod parse;
+mod posting;
 mod predicate;
 mod reader;
 mod space;

@@ -152,12 +152,18 @@ impl Reader {
 }
 
 /// One published version of every shard, pinned: the same questions get the same answers as long as it lives.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Snapshot {
     pinned: Arc<Pinned>,
 }
 
-#[derive(Debug)]
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Snapshot");
+        shown.field("users", &self.users()).field("version", &self.pinned.version).finish_non_exhaustive()
+    }
+}
+
 struct Pinned {
     version: Version,
     groups: Vec<Arc<GroupVersion>>,

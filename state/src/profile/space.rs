@@ -8,6 +8,7 @@ use super::update::TagType;
 use super::writer::Writer;
 use crate::key::{KEY_GROUPS, KeyGroup};
 use arc_swap::ArcSwap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,9 +27,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// assert_eq!(profiles.reader().count(&buyers)?.value, 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Profiles {
     space: Arc<Space>,
+}
+
+impl fmt::Debug for Profiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.space.fmt(f)
+    }
 }
 
 impl Profiles {
@@ -129,7 +136,6 @@ impl Profiles {
 }
 
 /// What all handles of a space share. Readers touch only what can be loaded without a lock.
-#[derive(Debug)]
 pub(crate) struct Space {
     pub(crate) groups: u16,
     pub(crate) users_per_group: u32,
@@ -138,6 +144,13 @@ pub(crate) struct Space {
     sequence: AtomicU64,
     /// The attempt that owns each key group; also serialises changes of catalogue and layout.
     control: Mutex<Vec<Option<u32>>>,
+}
+
+/// Names it, rather than printing every user.
+impl fmt::Debug for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profiles").field("name", &self.catalogue().space).finish_non_exhaustive()
+    }
 }
 
 impl Space {
@@ -196,13 +209,12 @@ impl Space {
 }
 
 /// Which cell each key group's newest version is in; neighbours share one.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Layout {
     pub(crate) cells: Vec<Arc<Cell>>,
 }
 
 /// Where one writer publishes: one pointer for all its key groups.
-#[derive(Debug)]
 pub(crate) struct Cell {
     newest: ArcSwap<RangeVersion>,
     state: AtomicU8,
@@ -247,7 +259,6 @@ impl Cell {
 }
 
 /// One published state of one writer's key groups.
-#[derive(Debug)]
 pub(crate) struct RangeVersion {
     pub(crate) start: u16,
     pub(crate) groups: Vec<Arc<GroupVersion>>,

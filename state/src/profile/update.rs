@@ -47,6 +47,24 @@ pub enum TagValue {
     Set(BTreeSet<String>),
 }
 
+impl TagValue {
+    /// The text of an enum value.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            TagValue::Text(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// The number of an int value.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            TagValue::Int(n) => Some(*n),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for TagValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

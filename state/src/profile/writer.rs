@@ -5,6 +5,7 @@ use super::error::ProfileError;
 use super::group::{Group, Step};
 use super::space::{Cell, RangeVersion, Space};
 use super::update::ProfileUpdate;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,7 +25,6 @@ pub struct Applied {
 /// invisible. Dropping the writer releases its key groups: what it published stays readable, marked stale, and what it
 /// did not publish is gone. *Blocking*: never on readers; the first publish takes a short lock shared with other writers'
 /// first publish.
-#[derive(Debug)]
 pub struct Writer {
     space: Arc<Space>,
     catalogue: Arc<Catalogue>,
@@ -35,6 +35,14 @@ pub struct Writer {
     steps: Vec<Step>,
     unpublished: usize,
     installed: bool,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Writer");
+        shown.field("space", &self.space).field("key_groups", &self.range).field("attempt", &self.attempt);
+        shown.field("users", &self.users()).field("unpublished", &self.unpublished).finish_non_exhaustive()
+    }
 }
 
 impl Writer {

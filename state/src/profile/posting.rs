@@ -1,0 +1,155 @@
+//! Which users of a chunk have which value: short lists packed together, longer ones as roaring bitmaps of their own.
+
+use super::VALUES_PAGE;
+use super::packed::Packed;
+use roaring::RoaringBitmap;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A list that grows beyond this becomes a bitmap.
+const SPARSE_MAX: usize = 256;
+/// A bitmap that shrinks to this becomes a list; well below the other, so that a value at the border does not flap.
+const SPARSE_AGAIN: u64 = 128;
+
+/// Users by value number, in pages so that a tag of many values is cheap to copy on write.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Postings(Vec<Option<Arc<PostingPage>>>);
+
+/// The users of neighbouring value numbers. A value is in one of the two.
+#[derive(Debug, Clone, Default)]
+struct PostingPage {
+    sparse: Packed<u16, VALUES_PAGE>,
+    /// By position in the page, sorted.
+    dense: Vec<(u8, Arc<RoaringBitmap>)>,
+}
+
+/// The users of one value, sorted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Posting<'a> {
+    Sparse(&'a [u16]),
+    Dense(&'a RoaringBitmap),
+}
+
+impl<'a> Posting<'a> {
+    #[inline]
+    pub(crate) fn contains(&self, local: u16) -> bool {
+        match self {
+            Posting::Sparse(list) => list.binary_search(&local).is_ok(),
+            Posting::Dense(bitmap) => bitmap.contains(local.into()),
+        }
+    }
+
+    pub(crate) fn bitmap(self) -> Cow<'a, RoaringBitmap> {
+        match self {
+            Posting::Sparse(list) => Cow::Owned(list.iter().map(|&l| u32::from(l)).collect()),
+            Posting::Dense(bitmap) => Cow::Borrowed(bitmap),
+        }
+    }
+}
+
+impl PostingPage {
+    #[inline]
+    fn dense(&self, slot: usize) -> Result<usize, usize> {
+        self.dense.binary_search_by_key(&(slot as u8), |d| d.0)
+    }
+
+    fn insert(&mut self, slot: usize, local: u16) {
+        if let Ok(at) = self.dense(slot) {
+            Arc::make_mut(&mut self.dense[at].1).insert(local.into());
+        } else if let Err(at) = self.sparse.get(slot).binary_search(&local) {
+            self.sparse.insert(slot, at, local);
+            if self.sparse.get(slot).len() > SPARSE_MAX {
+                let bitmap = Posting::Sparse(self.sparse.get(slot)).bitmap().into_owned();
+                self.sparse.clear(slot);
+                let at = self.dense(slot).unwrap_or_else(|at| at);
+                self.dense.insert(at, (slot as u8, Arc::new(bitmap)));
+            }
+        }
+    }
+
+    fn remove(&mut self, slot: usize, local: u16) {
+        if let Ok(at) = self.dense(slot) {
+            let bitmap = Arc::make_mut(&mut self.dense[at].1);
+            bitmap.remove(local.into());
+            if bitmap.len() <= SPARSE_AGAIN {
+                let (_, bitmap) = self.dense.remove(at);
+                bitmap.iter().enumerate().for_each(|(i, l)| self.sparse.insert(slot, i, l as u16));
+            }
+        } else if let Ok(at) = self.sparse.get(slot).binary_search(&local) {
+            self.sparse.remove(slot, at);
+        }
+    }
+}
+
+impl Postings {
+    /// The users of a value, if there are any.
+    #[inline]
+    pub(crate) fn get(&self, value: u32) -> Option<Posting<'_>> {
+        let page = self.0.get(value as usize / VALUES_PAGE)?.as_ref()?;
+        let slot = value as usize % VALUES_PAGE;
+        Some(match (page.sparse.get(slot), page.dense(slot)) {
+            (_, Ok(at)) => Posting::Dense(&page.dense[at].1),
+            ([], _) => return None,
+            (list, _) => Posting::Sparse(list),
+        })
+    }
+
+    #[inline]
+    fn page_mut(&mut self, value: u32) -> &mut PostingPage {
+        let at = value as usize / VALUES_PAGE;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, None);
+        }
+        Arc::make_mut(self.0[at].get_or_insert_default())
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, value: u32, local: u16) {
+        self.page_mut(value).insert(value as usize % VALUES_PAGE, local);
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, value: u32, local: u16) {
+        self.page_mut(value).remove(value as usize % VALUES_PAGE, local);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Few values and runs of inserts and removals, so that lists become bitmaps and lists again.
+        #[test]
+        fn behaves_like_sets(
+            runs in prop::collection::vec((0u32..3, any::<bool>(), 0u16..900, 1u16..600), 0..40)
+        ) {
+            let mut postings = Postings::default();
+            let mut model: BTreeMap<u32, BTreeSet<u16>> = BTreeMap::new();
+            for (value, add, from, len) in runs {
+                let value = value * 40;
+                let set = model.entry(value).or_default();
+                for local in (from..from + len).map(|l| l.wrapping_mul(48_271)) {
+                    if add {
+                        postings.insert(value, local);
+                        set.insert(local);
+                    } else {
+                        postings.remove(value, local);
+                        set.remove(&local);
+                    }
+                }
+                for (value, set) in &model {
+                    let found = postings.get(*value);
+                    prop_assert_eq!(found.is_some(), !set.is_empty());
+                    let found = found.map(|p| p.bitmap().into_owned()).unwrap_or_default();
+                    prop_assert!(found.iter().eq(set.iter().map(|&l| u32::from(l))));
+                    prop_assert!((0..50u16).all(|l| postings.get(*value).is_some_and(|p| p.contains(l)) == set.contains(&l)));
+                }
+            }
+        }
+    }
+}

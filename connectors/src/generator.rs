@@ -1,0 +1,206 @@
+//! A seeded generator: the same seed gives the same records at any parallelism, at the rate asked for.
+
+use std::fmt;
+use std::time::Duration;
+
+use weir_engine::{
+    Data, EventTime, OperatorContext, Result, SharedClock, Source, SourceBatch, SourceStatus, SplitId,
+    TaskError,
+};
+
+use crate::random::Random;
+
+/// Makes record `i` from the seed and `i` alone. With `p` subtasks, subtask `s` makes records `s`, `s + p`, `s + 2p`, …,
+/// each subtask being a split of its own; so times that rise with `i` rise in every split.
+///
+/// # Examples
+///
+/// ```
+/// use weir_connectors::generator::Generator;
+/// use weir_engine::EventTime;
+/// let dice = Generator::new(7, Some(1_000), |i, random| (1 + random.below(6), EventTime(i as i64 * 10)));
+/// let paced = dice.rate(100.0);
+/// ```
+#[derive(Clone)]
+pub struct Generator<F> {
+    seed: u64,
+    /// How many records there are in all; endless when none.
+    n: Option<u64>,
+    make: F,
+    records_per_s: Option<f64>,
+    share: Option<Share>,
+}
+
+/// What one subtask knows about its share.
+#[derive(Clone)]
+struct Share {
+    next: u64,
+    step: u64,
+    split: SplitId,
+    announced: bool,
+    clock: SharedClock,
+    /// When the first poll was, by `clock`.
+    start: Option<Duration>,
+}
+
+impl<T: Data, F> Generator<F>
+where
+    F: FnMut(u64, &mut Random) -> (T, EventTime) + Clone + Send + 'static,
+{
+    /// `n` records (endless when `None`) made by `make` from their index and random numbers of their own.
+    pub fn new(seed: u64, n: Option<u64>, make: F) -> Self {
+        Generator { seed, n, make, records_per_s: None, share: None }
+    }
+}
+
+impl<F> Generator<F> {
+    /// Keeps this rate, all subtasks together: record `i` comes `i / records_per_s` seconds after the first poll, and after
+    /// a stall what is overdue comes at once. (A rate *cap*, which never catches up, belongs to the stream, not to this source.)
+    ///
+    /// # Panics
+    /// When the rate is not above 0.
+    #[must_use]
+    pub fn rate(mut self, records_per_s: f64) -> Self {
+        assert!(records_per_s > 0.0, "a generator's rate must be above 0 records/s, not {records_per_s}");
+        self.records_per_s = Some(records_per_s);
+        self
+    }
+}
+
+impl<T: Data, F> Source for Generator<F>
+where
+    F: FnMut(u64, &mut Random) -> (T, EventTime) + Clone + Send + 'static,
+{
+    type Out = T;
+
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        self.share = Some(Share {
+            next: cx.subtask() as u64,
+            step: cx.parallelism() as u64,
+            split: SplitId(cx.subtask() as u32),
+            announced: false,
+            clock: cx.clock().clone(),
+            start: None,
+        });
+        Ok(())
+    }
+
+    fn poll(&mut self, out: &mut SourceBatch<T>, _budget: Duration) -> Result<SourceStatus> {
+        let Some(share) = &mut self.share else {
+            return Err(TaskError::internal("a generator was polled before it was opened"));
+        };
+        if !share.announced {
+            share.announced = true;
+            out.split_started(share.split);
+        }
+        let end = self.n.unwrap_or(u64::MAX);
+        // Records below `due` may go out now.
+        let mut due = end;
+        if let Some(rate) = self.records_per_s {
+            let start = *share.start.get_or_insert_with(|| share.clock.elapsed());
+            let passed = share.clock.elapsed().saturating_sub(start);
+            due = due.min((passed.as_secs_f64() * rate) as u64 + 1);
+        }
+        while out.room() > 0 && share.next < due {
+            let (value, time) = (self.make)(share.next, &mut Random::of(self.seed, share.next));
+            out.push(share.split, value, time);
+            share.next += share.step;
+        }
+        if share.next >= end {
+            out.split_finished(share.split);
+            return Ok(SourceStatus::End);
+        }
+        if share.next < due {
+            return Ok(SourceStatus::More);
+        }
+        let (Some(rate), Some(start)) = (self.records_per_s, share.start) else {
+            return Ok(SourceStatus::More);
+        };
+        // At least a millisecond, so that a high rate is kept in small runs and not by spinning.
+        let at = start + Duration::from_secs_f64(share.next as f64 / rate);
+        Ok(SourceStatus::Idle(at.saturating_sub(share.clock.elapsed()).max(Duration::from_millis(1))))
+    }
+}
+
+impl<F> fmt::Debug for Generator<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generator")
+            .field("seed", &self.seed)
+            .field("n", &self.n)
+            .field("records_per_s", &self.records_per_s)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use proptest::prelude::*;
+    use weir_engine::testkit::context;
+
+    use super::*;
+
+    type Made = (u64, u64);
+
+    fn make(i: u64, random: &mut Random) -> (Made, EventTime) {
+        ((i, random.any()), EventTime(i as i64))
+    }
+
+    fn drain<F>(mut source: Generator<F>, subtask: usize, parallelism: usize) -> Vec<(Made, EventTime)>
+    where
+        F: FnMut(u64, &mut Random) -> (Made, EventTime) + Clone + Send + 'static,
+    {
+        source.open(&context("gen", subtask, parallelism)).unwrap();
+        let mut got = Vec::new();
+        loop {
+            let mut out = SourceBatch::new(64);
+            let status = source.poll(&mut out, Duration::from_millis(5)).unwrap();
+            got.extend(out.records().iter().map(|r| (r.value, r.time)));
+            if status == SourceStatus::End {
+                return got;
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn same_seed_same_records_at_any_parallelism(seed: u64, n in 0u64..500, p in 1usize..9) {
+            let source = Generator::new(seed, Some(n), make);
+            let one = drain(source.clone(), 0, 1);
+            prop_assert_eq!(one.len() as u64, n);
+            let mut many = Vec::new();
+            for s in 0..p {
+                let share = drain(source.clone(), s, p);
+                prop_assert!(share.is_sorted_by_key(|r| r.1), "event time falls within a split");
+                many.extend(share);
+            }
+            many.sort_unstable();
+            prop_assert_eq!(many, one);
+        }
+    }
+
+    #[test]
+    fn rate_is_kept_and_caught_up_after_a_stall() {
+        let mut source = Generator::new(1, None, make).rate(2_000.0);
+        let cx = context("gen", 0, 1);
+        source.open(&cx).unwrap();
+        let start = Instant::now();
+        let mut n = 0;
+        let mut poll = |source: &mut Generator<_>| {
+            let mut out = SourceBatch::new(10_000);
+            let status = source.poll(&mut out, Duration::from_millis(5)).unwrap();
+            n += out.records().len();
+            (n, status)
+        };
+        assert!(
+            matches!(poll(&mut source), (1, SourceStatus::Idle(_))),
+            "the first is due at once, the second is not"
+        );
+        cx.wait(Duration::from_millis(100)).unwrap();
+        let (n, _) = poll(&mut source);
+        let due = start.elapsed().as_secs_f64() * 2_000.0;
+        assert!(n as f64 >= 200.0 && n as f64 <= due + 1.0, "{n} records where {due} were due");
+    }
+}

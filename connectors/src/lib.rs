@@ -1,0 +1,28 @@
+//! Where Weir's streams come from and go to: Kafka, files, a seeded generator, vectors, the terminal.
+//!
+//! | from | to |
+//! |---|---|
+//! | [`kafka::KafkaSource`] | [`kafka::KafkaSink`] |
+//! | [`file::FileSource`] | [`print::PrintSink`] |
+//! | [`generator::Generator`], [`behaviour`] | |
+//! | [`memory::MemorySource`] | [`memory::MemorySink`] |
+//!
+//! **What every source here promises.** It says at the start, and with names, what keeps it from working. It reads with
+//! bounded memory. A record that does not decode goes to the dead-letter output with the place it came from and a reason;
+//! nothing is skipped in silence. Every partition or file is a split with a watermark of its own, and its number does not
+//! depend on the parallelism. Event times are milliseconds since the Unix epoch.
+//!
+//! **What every sink here promises.** When `flush` returns, all that was written is where it belongs. A wait that may be
+//! long hears cancellation.
+//!
+//! Bytes become values through [`format::Decoder`] and back through [`format::Encoder`].
+
+pub mod behaviour;
+pub mod file;
+pub mod format;
+pub mod generator;
+pub mod kafka;
+pub mod memory;
+pub mod prelude;
+pub mod print;
+pub mod random;

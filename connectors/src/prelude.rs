@@ -1,0 +1,9 @@
+//! What a job author imports.
+
+pub use crate::behaviour::{Action, Behaviour, BehaviourCsv};
+pub use crate::file::FileSource;
+pub use crate::format::{Decoder, Encoder};
+pub use crate::generator::Generator;
+pub use crate::kafka::{KafkaConfig, KafkaSink, KafkaSource, Start};
+pub use crate::memory::{MemorySink, MemorySource};
+pub use crate::print::PrintSink;

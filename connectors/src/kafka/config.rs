@@ -1,0 +1,224 @@
+//! How to reach Kafka: brokers, any property of the client library, and how long to be patient at the start.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::config::RDKafkaLogLevel;
+use thiserror::Error;
+use weir_engine::{Result, TaskError};
+
+use super::embedded::EmbeddedBroker;
+
+/// What can go wrong while Kafka is being set up outside a job.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum KafkaSetupError {
+    /// The in-process broker did not start.
+    #[error("the in-process Kafka broker did not start")]
+    Start(#[source] rdkafka::error::KafkaError),
+    /// The in-process broker has no address.
+    #[error(
+        "the in-process Kafka broker started without an address: the client library is built without its mock cluster"
+    )]
+    NoAddress,
+    /// The in-process broker refused a topic.
+    #[error("the in-process Kafka broker cannot {what} topic {topic}")]
+    Topic {
+        /// What was asked of it.
+        what: &'static str,
+        /// The topic's name.
+        topic: String,
+        /// Why not.
+        #[source]
+        source: rdkafka::error::KafkaError,
+    },
+    /// A topic of that name is there with another number of partitions.
+    #[error("topic {topic} has {has} partitions, not {wanted}: take another name or that number")]
+    Partitions {
+        /// The topic's name.
+        topic: String,
+        /// Its partitions.
+        has: i32,
+        /// The partitions asked for.
+        wanted: i32,
+    },
+}
+
+/// How to reach Kafka. Clones are cheap and share the in-process broker, if there is one.
+///
+/// # Examples
+///
+/// ```
+/// use weir_connectors::kafka::KafkaConfig;
+/// let kafka = KafkaConfig::brokers("kafka-1:9092,kafka-2:9092")
+///     .set("security.protocol", "SASL_PLAINTEXT")
+///     .set("sasl.password", "hunter2");
+/// assert!(!format!("{kafka:?}").contains("hunter2"));
+/// ```
+#[derive(Clone)]
+pub struct KafkaConfig {
+    brokers: String,
+    properties: BTreeMap<String, String>,
+    patience: Duration,
+    embedded: Option<EmbeddedBroker>,
+}
+
+/// How long a start waits for brokers and topics unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+impl KafkaConfig {
+    /// The brokers to begin with, `host:port` separated by commas.
+    pub fn brokers(list: impl Into<String>) -> Self {
+        KafkaConfig { brokers: list.into(), properties: BTreeMap::new(), patience: PATIENCE, embedded: None }
+    }
+
+    /// Starts a broker in this process and points at it: for a first run and for tests. See [`EmbeddedBroker`] for what it
+    /// does not keep. It ends when the last clone of this, and the last source or sink made from it, is gone.
+    ///
+    /// # Errors
+    /// When it does not start, for lack of a free port, say.
+    pub fn embedded() -> Result<Self, KafkaSetupError> {
+        let broker = EmbeddedBroker::start()?;
+        let mut config = KafkaConfig::brokers(broker.brokers());
+        config.embedded = Some(broker);
+        Ok(config)
+    }
+
+    /// Sets a property of librdkafka (its CONFIGURATION.md lists them). The client checks it when the job starts. What a
+    /// source or sink relies on (`auto.offset.reset`, `enable.auto.commit`, …) is refused then, with what to do instead.
+    #[must_use]
+    pub fn set(mut self, property: impl Into<String>, value: impl Into<String>) -> Self {
+        let (property, value) = (property.into(), value.into());
+        if matches!(&property[..], "bootstrap.servers" | "metadata.broker.list") {
+            self.brokers = value;
+        } else {
+            self.properties.insert(property, value);
+        }
+        self
+    }
+
+    /// How long a start waits for brokers to answer and topics to be there: 8 s unless set.
+    #[must_use]
+    pub fn patience(mut self, time: Duration) -> Self {
+        self.patience = time;
+        self
+    }
+
+    /// The brokers to begin with.
+    pub fn broker_list(&self) -> &str {
+        &self.brokers
+    }
+
+    /// The broker in this process, when this points at one.
+    pub fn embedded_broker(&self) -> Option<&EmbeddedBroker> {
+        self.embedded.as_ref()
+    }
+
+    pub(crate) fn start_patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// True when one of these properties was set.
+    pub(crate) fn sets_any(&self, properties: &[&str]) -> bool {
+        properties.iter().any(|property| self.properties.contains_key(*property))
+    }
+
+    /// A property in milliseconds, as set here or else `default`.
+    pub(crate) fn millis(&self, property: &str, default: u64) -> Duration {
+        let set = self.properties.get(property).and_then(|value| value.parse().ok());
+        Duration::from_millis(set.unwrap_or(default))
+    }
+
+    /// The client library's configuration: `defaults`, over them what was set, over it all `fixed`. A fixed property that
+    /// was set to something else is an error, which says what to do instead.
+    pub(crate) fn client(&self, defaults: &[(&str, &str)], fixed: &[Fixed]) -> Result<ClientConfig> {
+        let mut client = ClientConfig::new();
+        for (property, value) in defaults {
+            client.set(*property, *value);
+        }
+        for (property, value) in &self.properties {
+            if let Some(f) = fixed.iter().find(|f| f.property == property && f.value != value) {
+                let message = format!("Kafka property {property}={value} cannot be used: {}", f.instead);
+                return Err(TaskError::user(message));
+            }
+            client.set(property, value);
+        }
+        for f in fixed {
+            client.set(f.property, f.value);
+        }
+        client.set("bootstrap.servers", &self.brokers);
+        client.set_log_level(RDKafkaLogLevel::Info);
+        Ok(client)
+    }
+}
+
+/// A property that a source or sink relies on.
+pub(crate) struct Fixed {
+    pub(crate) property: &'static str,
+    pub(crate) value: &'static str,
+    /// What to do instead of setting it.
+    pub(crate) instead: &'static str,
+}
+
+/// True for properties whose values must not be shown.
+fn is_secret(property: &str) -> bool {
+    property.ends_with("password")
+        || property.contains("secret")
+        || property.starts_with("ssl.key")
+        || property == "ssl_key"
+        || property == "sasl.oauthbearer.config"
+        || property.starts_with("sasl.oauthbearer.assertion.private")
+}
+
+impl fmt::Debug for KafkaConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.properties.iter().map(|(property, value)| {
+            (property, if is_secret(property) { "(not shown)" } else { &value[..] })
+        });
+        f.debug_struct("KafkaConfig")
+            .field("brokers", &self.brokers)
+            .field("properties", &shown.collect::<BTreeMap<_, _>>())
+            .field("patience", &self.patience)
+            .field("embedded", &self.embedded.is_some())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let secrets = [
+            "sasl.password",
+            "ssl.key.password",
+            "ssl.keystore.password",
+            "ssl.key.pem",
+            "ssl.key.location",
+            "sasl.oauthbearer.client.secret",
+            "sasl.oauthbearer.config",
+        ];
+        let config = secrets.iter().fold(KafkaConfig::brokers("k:1"), |c, s| c.set(*s, "hidden"));
+        let shown = format!("{:?}", config.set("client.id", "seen"));
+        assert!(!shown.contains("hidden") && shown.contains("seen"), "{shown}");
+    }
+
+    #[test]
+    fn fixed_properties_are_refused_and_others_win_over_defaults() {
+        let fixed =
+            [Fixed { property: "auto.offset.reset", value: "error", instead: "use KafkaSource::from" }];
+        let config = KafkaConfig::brokers("k:1").set("auto.offset.reset", "latest");
+        let e = config.client(&[], &fixed).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "Kafka property auto.offset.reset=latest cannot be used: use KafkaSource::from"
+        );
+        let config = KafkaConfig::brokers("k:1").set("linger.ms", "9").set("auto.offset.reset", "error");
+        let client = config.client(&[("linger.ms", "5"), ("acks", "all")], &fixed).unwrap();
+        assert_eq!([client.get("linger.ms"), client.get("acks")], [Some("9"), Some("all")]);
+        assert_eq!(client.get("bootstrap.servers"), Some("k:1"));
+    }
+}

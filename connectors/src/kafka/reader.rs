@@ -1,0 +1,379 @@
+//! One subtask's consumer: opened at offsets that are known to be there, drained batch by batch, closed under a deadline.
+// HOT: per record one poll of the client and one decode, no clock, no lock, no allocation of ours.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::Message;
+use rdkafka::{Offset, TopicPartitionList};
+use weir_engine::{
+    DeadLetter, EventTime, OperatorContext, Result, SourceBatch, SourceStatus, SplitId, TaskError,
+};
+
+use super::assign::{PER_TOPIC, TopicPartition, assign};
+use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic};
+use super::config::{Fixed, KafkaConfig};
+use super::errors::{Verdict, judge};
+use super::progress::Progress;
+use super::source::Start;
+use crate::format::Decoder;
+
+/// Properties that a source lives by.
+const FIXED: &[Fixed] = &[
+    Fixed {
+        property: "auto.offset.reset",
+        value: "error",
+        instead: "a source never lets the client choose an offset; say where to begin with KafkaSource::from(Start::…)",
+    },
+    Fixed {
+        property: "enable.auto.commit",
+        value: "false",
+        instead: "offsets belong to the job's checkpoints; leave it out",
+    },
+    Fixed {
+        property: "enable.auto.offset.store",
+        value: "false",
+        instead: "offsets belong to the job's checkpoints; leave it out",
+    },
+    Fixed { property: "enable.partition.eof", value: "false", instead: "a source has no end; leave it out" },
+];
+
+/// Defaults that differ from the library's.
+const DEFAULTS: &[(&str, &str)] = &[
+    ("allow.auto.create.topics", "false"),
+    // The library stops fetching for a whole second once its queue is full.
+    ("fetch.queue.backoff.ms", "5"),
+    ("queued.max.messages.kbytes", "16384"),
+    // Brokers close idle connections: no news.
+    ("log.connection.close", "false"),
+];
+
+/// How long closing a client may take.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a failing source asks for the offsets that its error names.
+const WATERMARK_PATIENCE: Duration = Duration::from_secs(2);
+/// How many dead letters one poll passes on: they count against no room.
+const REJECTED_PER_POLL: usize = 256;
+/// The shortest and the longest wait when nothing is ready.
+const WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(8));
+/// No slot: the partition is another subtask's.
+const NOT_OURS: u32 = u32::MAX;
+
+/// One partition that this subtask reads.
+struct Slot {
+    topic: usize,
+    partition: i32,
+    split: SplitId,
+    /// The offset after the last record read.
+    next: i64,
+    read: Arc<AtomicI64>,
+}
+
+pub(super) struct Reader {
+    who: String,
+    topics: Vec<String>,
+    /// None when no partition fell to this subtask.
+    consumer: Option<BaseConsumer<ClientLog>>,
+    slots: Vec<Slot>,
+    /// Per topic and partition, the index into `slots`.
+    slot_of: Vec<Vec<u32>>,
+    announced: bool,
+    wait: Duration,
+}
+
+impl Reader {
+    pub(super) fn open(
+        config: &KafkaConfig,
+        topics: &[String],
+        start: &Start,
+        progress: &Progress,
+        cx: &OperatorContext,
+    ) -> Result<Reader> {
+        let who = format!("{}#{}", cx.uid(), cx.subtask());
+        // The library reads assigned partitions only with a group's name, though the group is not used.
+        let (group, client) = (format!("weir-{}", cx.uid()), format!("weir-{who}"));
+        let mut defaults = DEFAULTS.to_vec();
+        defaults.extend([("group.id", &group[..]), ("client.id", &client[..])]);
+        let settings = config.client(&defaults, FIXED)?;
+        let consumer: BaseConsumer<ClientLog> = settings
+            .create_with_context(ClientLog::new(cx))
+            .map_err(|e| TaskError::user("the Kafka client does not take its configuration").caused_by(e))?;
+        let opened = Self::begin(&consumer, config, topics, start, progress, cx);
+        let mut reader = match opened {
+            Ok(slots) => Reader {
+                who,
+                topics: topics.to_vec(),
+                consumer: None,
+                slot_of: slot_table(topics.len(), &slots),
+                slots,
+                announced: false,
+                wait: WAIT.0,
+            },
+            Err(e) => {
+                drop_within(format!("the Kafka consumer of {who}"), consumer, CLOSE_PATIENCE);
+                return Err(e);
+            }
+        };
+        if reader.slots.is_empty() {
+            drop_within(format!("the Kafka consumer of {}", reader.who), consumer, CLOSE_PATIENCE);
+        } else {
+            reader.consumer = Some(consumer);
+        }
+        Ok(reader)
+    }
+
+    /// Finds this subtask's partitions and where they begin, and has the client fetch from there.
+    fn begin(
+        consumer: &BaseConsumer<ClientLog>,
+        config: &KafkaConfig,
+        topics: &[String],
+        start: &Start,
+        progress: &Progress,
+        cx: &OperatorContext,
+    ) -> Result<Vec<Slot>> {
+        let mut counts = Vec::new();
+        for topic in topics {
+            let count = partitions_of_topic(consumer, config, topic, true, cx)?
+                .ok_or_else(|| no_topic(config, topic, "create it, or name another"))?;
+            if count > PER_TOPIC || topics.len() > PER_TOPIC as usize {
+                let message = format!(
+                    "topic {topic} has {count} partitions of {} topics: more than 65536",
+                    topics.len()
+                );
+                return Err(TaskError::user(message));
+            }
+            counts.push(count);
+        }
+        check_offsets(start, topics, &counts)?;
+        let (mut slots, mut assignment) = (Vec::new(), TopicPartitionList::new());
+        for TopicPartition { topic, partition } in assign(&counts, cx.subtask(), cx.parallelism()) {
+            let name = &topics[topic];
+            let (low, high) =
+                consumer.fetch_watermarks(name, partition, config.start_patience()).map_err(|e| {
+                    let message = format!(
+                        "Kafka at {} does not say which offsets topic {name}, partition {partition} has",
+                        config.broker_list()
+                    );
+                    TaskError::external(message).caused_by(e)
+                })?;
+            let next = first_offset(start, name, partition, low, high)?;
+            assignment.add_partition_offset(name, partition, Offset::Offset(next))?;
+            let read = progress.start(name, partition, next);
+            let split = TopicPartition { topic, partition }.split();
+            slots.push(Slot { topic, partition, split, next, read });
+            if cx.is_cancelled() {
+                cx.wait(Duration::ZERO)?;
+            }
+        }
+        if !slots.is_empty() {
+            consumer.assign(&assignment).map_err(|e| {
+                TaskError::external(format!("Kafka at {} does not assign partitions", config.broker_list()))
+                    .caused_by(e)
+            })?;
+        }
+        Ok(slots)
+    }
+
+    pub(super) fn poll<T, D: Decoder<T>>(
+        &mut self,
+        out: &mut SourceBatch<T>,
+        decoder: &mut D,
+        skip_tombstones: bool,
+    ) -> Result<SourceStatus> {
+        if !std::mem::replace(&mut self.announced, true) {
+            self.slots.iter().for_each(|slot| out.split_started(slot.split));
+        }
+        let Some(consumer) = &self.consumer else { return Ok(SourceStatus::Idle(Duration::from_secs(1))) };
+        let mut taken = 0u64;
+        let mut topic = 0;
+        let drained = loop {
+            if out.room() == 0 || out.rejected().len() >= REJECTED_PER_POLL {
+                break false;
+            }
+            // Nothing is not the end of what is there: the client also answers so when it has served an event of its own
+            // (rust-rdkafka issue 644). Then the next poll of the task finds the rest.
+            let message = match consumer.poll(Duration::ZERO) {
+                Some(Ok(message)) => message,
+                Some(Err(e)) if judge(&e) == Verdict::RideOut => continue,
+                Some(Err(e)) => return Err(self.failure(consumer, e)),
+                None => break true,
+            };
+            if self.topics.len() > 1 && message.topic() != self.topics[topic] {
+                topic = self.topics.iter().position(|t| t == message.topic()).unwrap_or(0);
+            }
+            let (partition, offset) = (message.partition(), message.offset());
+            let slot = self.slot_of[topic].get(partition as usize).copied().unwrap_or(NOT_OURS);
+            let Some(slot) = self.slots.get_mut(slot as usize) else {
+                let (topic, who) = (message.topic(), &self.who);
+                let message = format!(
+                    "{who} got a record of topic {topic}, partition {partition}, which it does not read"
+                );
+                return Err(TaskError::internal(message));
+            };
+            slot.next = offset + 1;
+            taken += 1;
+            let reject = |out: &mut SourceBatch<T>, reason: String, payload: &[u8]| {
+                out.reject(DeadLetter::new(message.topic(), partition, offset, reason, payload));
+            };
+            match message.payload() {
+                Some(payload) => match decoder.decode(payload) {
+                    Ok(value) => {
+                        let time = message.timestamp().to_millis().map_or(EventTime::NONE, EventTime);
+                        out.push(slot.split, value, time);
+                    }
+                    Err(reason) => reject(out, reason, payload),
+                },
+                None if skip_tombstones => {}
+                None => {
+                    let reason = "no payload: a tombstone (KafkaSource::skip_tombstones passes over them)";
+                    reject(out, reason.to_owned(), &[]);
+                }
+            }
+        };
+        if taken > 0 {
+            self.slots.iter().for_each(|slot| slot.read.store(slot.next, Ordering::Release));
+            self.wait = WAIT.0;
+        }
+        if !drained {
+            return Ok(SourceStatus::More);
+        }
+        let wait = self.wait;
+        self.wait = (wait * 2).min(WAIT.1);
+        Ok(SourceStatus::Idle(wait))
+    }
+
+    /// The error that ends the source, with all that the broker knows about it.
+    #[cold]
+    fn failure(&self, consumer: &BaseConsumer<ClientLog>, error: KafkaError) -> TaskError {
+        let reason = consumer.context().last_reason();
+        if judge(&error) != Verdict::RangeGone {
+            let topics = self.topics.join(", ");
+            let message = format!("Kafka source {} cannot go on reading {topics} ({reason})", self.who);
+            return TaskError::external(message).caused_by(error);
+        }
+        // The client names the partition to its own logs only: ask which of ours has lost its place.
+        let deadline = Instant::now() + WATERMARK_PATIENCE;
+        let mut lost = Vec::new();
+        for slot in &self.slots {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let topic = &self.topics[slot.topic];
+            if let Ok((low, high)) = consumer.fetch_watermarks(topic, slot.partition, left)
+                && !(low..=high).contains(&slot.next)
+            {
+                lost.push(gone(topic, slot.partition, slot.next, low, high));
+            }
+        }
+        if lost.is_empty() {
+            let of = |s: &Slot| format!("{} {} at offset {}", self.topics[s.topic], s.partition, s.next);
+            lost.push(format!(
+                "the offset wanted is not on the broker, in one of: {}",
+                self.slots.iter().map(of).collect::<Vec<_>>().join("; ")
+            ));
+        }
+        TaskError::external(format!("{} ({reason})", lost.join("; "))).caused_by(error)
+    }
+
+    pub(super) fn close(self) {
+        if let Some(consumer) = self.consumer {
+            drop_within(format!("the Kafka consumer of {}", self.who), consumer, CLOSE_PATIENCE);
+        }
+    }
+}
+
+/// Per topic and partition, the index into `slots`.
+fn slot_table(topics: usize, slots: &[Slot]) -> Vec<Vec<u32>> {
+    let mut table = vec![Vec::new(); topics];
+    for (i, slot) in slots.iter().enumerate() {
+        let of: &mut Vec<u32> = &mut table[slot.topic];
+        let at = slot.partition as usize;
+        if of.len() <= at {
+            of.resize(at + 1, NOT_OURS);
+        }
+        of[at] = i as u32;
+    }
+    table
+}
+
+/// Says that the wanted offset is not there, what is, and what to do.
+fn gone(topic: &str, partition: i32, wanted: i64, low: i64, high: i64) -> String {
+    let why = if wanted < low {
+        "records were deleted before they were read: keep them longer, let their writer follow this reader, or skip them \
+         with Start::Earliest"
+    } else {
+        "the log is shorter than that: it was cut, or the topic made anew; begin with Start::Earliest or Start::Latest"
+    };
+    format!(
+        "topic {topic}, partition {partition}: offset {wanted} is gone, the broker has {low} up to {high} (which is the \
+         next to be written); {why}"
+    )
+}
+
+/// The offset to begin at in a partition that has `low` up to `high`.
+fn first_offset(start: &Start, topic: &str, partition: i32, low: i64, high: i64) -> Result<i64> {
+    match start {
+        Start::Earliest => Ok(low),
+        Start::Latest => Ok(high),
+        Start::Offsets(offsets) => match offsets.get(&(topic.to_owned(), partition)) {
+            None => Ok(low),
+            Some(&wanted) if (low..=high).contains(&wanted) => Ok(wanted),
+            Some(&wanted) => Err(TaskError::external(gone(topic, partition, wanted, low, high))),
+        },
+    }
+}
+
+/// Refuses start offsets of partitions that are not there: a mistyped topic would be read from its beginning.
+fn check_offsets(start: &Start, topics: &[String], counts: &[u32]) -> Result<()> {
+    let Start::Offsets(offsets) = start else { return Ok(()) };
+    for (topic, partition) in offsets.keys() {
+        let count = topics.iter().position(|t| t == topic).map(|i| counts[i]);
+        let message = match count {
+            None => format!("Start::Offsets names topic {topic}, which the source does not read"),
+            Some(n) if !(0..n as i32).contains(partition) => {
+                format!("Start::Offsets names partition {partition} of topic {topic}, which has {n}")
+            }
+            Some(_) => continue,
+        };
+        return Err(TaskError::user(message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_to_begin() {
+        let at = |offset| Start::Offsets([(("t".to_owned(), 0), offset)].into());
+        assert_eq!(first_offset(&Start::Earliest, "t", 0, 5, 9).unwrap(), 5);
+        assert_eq!(first_offset(&Start::Latest, "t", 0, 5, 9).unwrap(), 9);
+        assert_eq!(first_offset(&at(7), "t", 0, 5, 9).unwrap(), 7);
+        assert_eq!(
+            first_offset(&at(9), "t", 0, 5, 9).unwrap(),
+            9,
+            "the next to be written is there to wait for"
+        );
+        assert_eq!(first_offset(&at(7), "t", 1, 5, 9).unwrap(), 5, "not named");
+        let e = first_offset(&at(4), "t", 0, 5, 9).unwrap_err().to_string();
+        assert!(e.starts_with("topic t, partition 0: offset 4 is gone, the broker has 5 up to 9"), "{e}");
+        assert!(e.contains("deleted before they were read"), "{e}");
+        assert!(first_offset(&at(10), "t", 0, 5, 9).unwrap_err().to_string().contains("the log is shorter"));
+        assert!(first_offset(&at(-1), "t", 0, 5, 9).is_err());
+    }
+
+    #[test]
+    fn offsets_of_what_is_not_read_are_refused() {
+        let topics = ["t".to_owned()];
+        let of = |t: &str, p| Start::Offsets([((t.to_owned(), p), 0)].into());
+        assert!(check_offsets(&of("t", 1), &topics, &[2]).is_ok());
+        let e = check_offsets(&of("t", 2), &topics, &[2]).unwrap_err().to_string();
+        assert_eq!(e, "Start::Offsets names partition 2 of topic t, which has 2");
+        assert!(check_offsets(&of("u", 0), &topics, &[2]).is_err());
+    }
+}

@@ -1,0 +1,228 @@
+//! Writes a Kafka topic: one client for all subtasks, keys where the Java client puts them, nothing lost between flushes.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use serde::Serialize;
+use weir_engine::{Closing, Data, OperatorContext, Record, Result, Sink, TaskError};
+
+use super::admin;
+use super::config::KafkaConfig;
+use super::progress::Progress;
+use super::window::Window;
+use super::writer::{SinkClient, Writer};
+use crate::format::{Bytes, Encoder, Json};
+
+/// Well under what the in-process broker keeps (5 MiB or 100,000 batches): it drops batches of up to 1 MB whole, and one
+/// that is half read must stay.
+const WINDOW: Window = Window { records: 50_000, bytes: 3 << 20 };
+/// How long undoing a failed start may take.
+const UNDO_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Writes every record to one topic, at least once; `flush` returns when the brokers have acknowledged all of them.
+///
+/// *Client*: one for all subtasks of the sink, made at the start and gone at the end. It is idempotent unless a property
+/// that forbids it is set (`acks`, `retries`, `max.in.flight.requests.per.connection`), so a retry writes nothing twice.
+///
+/// *Partition*: with a key, the one that the Java client's default partitioner gives it; without, the next in turn. The
+/// number of partitions is that of the start.
+///
+/// *Time*: the record's time, in milliseconds since the epoch, becomes the Kafka timestamp; a time at or before the
+/// epoch, or none, cannot, and the time of sending takes its place.
+///
+/// *Blocking*: while the client's queue is full, while a followed reader is behind, and in `flush`; all of these hear
+/// cancellation. A record that is not acknowledged within `message.timeout.ms` (two minutes unless set) fails the job.
+pub struct KafkaSink<T, E> {
+    config: KafkaConfig,
+    topic: String,
+    encoder: E,
+    key: Option<KeyOf<T>>,
+    create: Option<i32>,
+    follow: Option<(Progress, Window)>,
+    shared: Arc<Shared>,
+    writer: Option<Writer>,
+}
+
+/// Writes a record's key into the buffer.
+pub(super) type KeyOf<T> = Arc<dyn Fn(&T, &mut Vec<u8>) + Send + Sync>;
+
+/// What the subtasks of a sink have in common, through all starts of the job.
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    client: Weak<SinkClient>,
+    /// This start has created the topic, and no record has flowed since.
+    created: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Both fields are whole between statements, whoever panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Serialize> KafkaSink<T, Json> {
+    /// Writes records as JSON.
+    pub fn json(config: &KafkaConfig, topic: impl Into<String>) -> Self {
+        KafkaSink::encoded(config, topic, Json)
+    }
+}
+
+impl<T: AsRef<[u8]>> KafkaSink<T, Bytes> {
+    /// Writes records as they are.
+    pub fn bytes(config: &KafkaConfig, topic: impl Into<String>) -> Self {
+        KafkaSink::encoded(config, topic, Bytes)
+    }
+}
+
+impl<T, E> KafkaSink<T, E> {
+    /// Writes records as an encoder of your own makes them.
+    pub fn encoded(config: &KafkaConfig, topic: impl Into<String>, encoder: E) -> Self {
+        KafkaSink {
+            config: config.clone(),
+            topic: topic.into(),
+            encoder,
+            key: None,
+            create: None,
+            follow: None,
+            shared: Arc::default(),
+            writer: None,
+        }
+    }
+
+    /// Gives every record a key: records of one key stay in order and in one partition.
+    #[must_use]
+    pub fn key<K: AsRef<[u8]>>(mut self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
+        self.key = Some(Arc::new(move |value, out| out.extend_from_slice(key(value).as_ref())));
+        self
+    }
+
+    /// Creates the topic with this many partitions (and the broker's default replication) when it is not there. When the
+    /// start then fails before any record flows, the topic is deleted again.
+    #[must_use]
+    pub fn create_topic(mut self, partitions: i32) -> Self {
+        self.create = Some(partitions);
+        self
+    }
+
+    /// Never writes so far ahead of a reader that a broker with little room, such as the one in this process, drops what
+    /// was not read: 50,000 records or 3 MiB a partition, unless [`KafkaSink::follow_window`] says otherwise. This sink
+    /// must be the topic's only writer.
+    #[must_use]
+    pub fn follow(mut self, reader: Progress) -> Self {
+        self.follow = Some((reader, WINDOW));
+        self
+    }
+
+    /// How far ahead of a followed reader a partition may be, in records and in bytes with their overhead. No effect
+    /// before [`KafkaSink::follow`].
+    #[must_use]
+    pub fn follow_window(mut self, records: u64, bytes: u64) -> Self {
+        if let Some((_, window)) = &mut self.follow {
+            *window = Window { records, bytes };
+        }
+        self
+    }
+}
+
+impl<T: Data, E: Encoder<T>> KafkaSink<T, E> {
+    /// The client of all subtasks, made by the first that asks.
+    fn client(&self, cx: &OperatorContext) -> Result<Arc<SinkClient>> {
+        let mut state = self.shared.lock();
+        if cx.is_cancelled() {
+            // Another subtask has failed to make it while this one waited for the lock: do not wait as long again.
+            cx.wait(Duration::ZERO)?;
+        }
+        if let Some(client) = state.client.upgrade() {
+            return Ok(client);
+        }
+        let mut created = false;
+        let opened =
+            SinkClient::open(&self.config, &self.topic, self.create, self.follow.is_some(), &mut created, cx);
+        match opened {
+            Ok(client) => {
+                let client = Arc::new(client);
+                state.client = Arc::downgrade(&client);
+                state.created = created;
+                Ok(client)
+            }
+            Err(e) => {
+                if created {
+                    self.undo_topic(cx);
+                }
+                Err(e)
+            }
+        }
+    }
+
+    /// Deletes the topic that this start has created.
+    fn undo_topic(&self, cx: &OperatorContext) {
+        match admin::delete_topic(&self.config, &self.topic, UNDO_PATIENCE, cx) {
+            Ok(()) => tracing::info!("topic {} is deleted again: the start failed", self.topic),
+            Err(e) => tracing::error!("the start failed and left topic {} behind: {}", self.topic, e.chain()),
+        }
+    }
+}
+
+impl<T: Data, E: Encoder<T>> Sink<T> for KafkaSink<T, E> {
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        let client = self.client(cx)?;
+        self.writer = Some(Writer::new(client, self.follow.clone(), cx));
+        Ok(())
+    }
+
+    fn write(&mut self, batch: &mut Vec<Record<T>>) -> Result<()> {
+        match &mut self.writer {
+            Some(writer) => writer.write(batch, &mut self.encoder, self.key.as_ref()),
+            None => Err(TaskError::internal("a Kafka sink was written to before it was opened")),
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.writer.as_mut().map_or(Ok(()), Writer::flush)
+    }
+
+    fn close(&mut self, outcome: Closing) {
+        let Some(writer) = self.writer.take() else { return };
+        let cx = writer.close();
+        // Only a topic that no record of this or an earlier life can be in is deleted.
+        let created = std::mem::take(&mut self.shared.lock().created);
+        if created && outcome == Closing::NeverRan {
+            self.undo_topic(&cx);
+        }
+    }
+}
+
+impl<T, E: Clone> Clone for KafkaSink<T, E> {
+    /// The recipe, sharing the client; what is open stays with the original.
+    fn clone(&self) -> Self {
+        KafkaSink {
+            config: self.config.clone(),
+            topic: self.topic.clone(),
+            encoder: self.encoder.clone(),
+            key: self.key.clone(),
+            create: self.create,
+            follow: self.follow.clone(),
+            shared: Arc::clone(&self.shared),
+            writer: None,
+        }
+    }
+}
+
+impl<T, E> fmt::Debug for KafkaSink<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaSink")
+            .field("config", &self.config)
+            .field("topic", &self.topic)
+            .field("keyed", &self.key.is_some())
+            .field("create", &self.create)
+            .field("follow", &self.follow.as_ref().map(|(_, window)| window))
+            .finish_non_exhaustive()
+    }
+}

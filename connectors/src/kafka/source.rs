@@ -1,0 +1,169 @@
+//! Reads Kafka topics: partitions assigned by us, offsets kept by us, and never a record skipped in silence.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use weir_engine::{Closing, Data, OperatorContext, Result, Source, SourceBatch, SourceStatus, TaskError};
+
+use super::config::KafkaConfig;
+use super::progress::Progress;
+use super::reader::Reader;
+use crate::format::{Bytes, Decoder, Json};
+
+/// Where to begin in partitions of which no checkpoint knows better.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// At the oldest record there is.
+    #[default]
+    Earliest,
+    /// At the first record written after the start.
+    Latest,
+    /// At these offsets, by (topic, partition); partitions not named begin at the oldest record.
+    Offsets(BTreeMap<(String, i32), i64>),
+}
+
+/// Reads any number of topics, each with any number of partitions, until the job drains.
+///
+/// *Partitions* are dealt out to the subtasks ([`assign`](super::assign::assign)); a subtask may read many or none. Each is
+/// a split with a watermark of its own. Partitions added while the job runs are read after its next start.
+///
+/// *Offsets* are the job's: the client commits none and never resets one. When the wanted offset is gone, because records
+/// were deleted before they were read or the log was cut, the job fails and names topic, partition and offsets. Holes
+/// left by compaction and transaction markers are passed over, as they must be.
+///
+/// *Time*: a record's time is its Kafka timestamp, in milliseconds since the epoch, until an extractor gives another.
+///
+/// *Bad records* go to the dead-letter output with topic, partition, offset and reason. So does a record without a payload
+/// (a tombstone), unless [`KafkaSource::skip_tombstones`].
+///
+/// *Outages* of brokers are logged now and then and ridden out. An error that the client does not get over by itself fails
+/// the job.
+pub struct KafkaSource<T, D> {
+    config: KafkaConfig,
+    topics: Vec<String>,
+    decoder: D,
+    start: Start,
+    skip_tombstones: bool,
+    progress: Progress,
+    reader: Option<Reader>,
+    of: PhantomData<fn() -> T>,
+}
+
+/// Where a Kafka source begins: `KafkaSource::json::<Event>(&kafka).topic("events")`.
+impl KafkaSource<(), ()> {
+    /// Records whose payload is one JSON value.
+    pub fn json<T: DeserializeOwned + Data>(config: &KafkaConfig) -> KafkaSource<T, Json> {
+        KafkaSource::decoded(config, Json)
+    }
+
+    /// Records as they are.
+    pub fn bytes(config: &KafkaConfig) -> KafkaSource<Vec<u8>, Bytes> {
+        KafkaSource::decoded(config, Bytes)
+    }
+
+    /// Records decoded by a decoder of your own.
+    pub fn decoded<T: Data, D: Decoder<T>>(config: &KafkaConfig, decoder: D) -> KafkaSource<T, D> {
+        KafkaSource {
+            config: config.clone(),
+            topics: Vec::new(),
+            decoder,
+            start: Start::default(),
+            skip_tombstones: false,
+            progress: Progress::default(),
+            reader: None,
+            of: PhantomData,
+        }
+    }
+}
+
+impl<T, D> KafkaSource<T, D> {
+    /// Reads this topic too. The order of topics is part of their splits' numbers: add new ones at the end.
+    #[must_use]
+    pub fn topic(mut self, topic: impl Into<String>) -> Self {
+        let topic = topic.into();
+        if !self.topics.contains(&topic) {
+            self.topics.push(topic);
+        }
+        self
+    }
+
+    /// Reads these topics too.
+    #[must_use]
+    pub fn topics<S: Into<String>>(self, topics: impl IntoIterator<Item = S>) -> Self {
+        topics.into_iter().fold(self, KafkaSource::topic)
+    }
+
+    /// Where to begin: at [`Start::Earliest`] unless set.
+    #[must_use]
+    pub fn from(mut self, start: Start) -> Self {
+        self.start = start;
+        self
+    }
+
+    /// Passes over records without a payload, which on a compacted topic mean "deleted".
+    #[must_use]
+    pub fn skip_tombstones(mut self) -> Self {
+        self.skip_tombstones = true;
+        self
+    }
+
+    /// How far this source has read; shared by its subtasks and by every start of the job.
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+}
+
+impl<T: Data, D: Decoder<T>> Source for KafkaSource<T, D> {
+    type Out = T;
+
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        if self.topics.is_empty() {
+            return Err(TaskError::user("the Kafka source reads no topic: name one with .topic(…)"));
+        }
+        self.reader = Some(Reader::open(&self.config, &self.topics, &self.start, &self.progress, cx)?);
+        Ok(())
+    }
+
+    fn poll(&mut self, out: &mut SourceBatch<T>, _budget: Duration) -> Result<SourceStatus> {
+        let Some(reader) = &mut self.reader else {
+            return Err(TaskError::internal("a Kafka source was polled before it was opened"));
+        };
+        reader.poll(out, &mut self.decoder, self.skip_tombstones)
+    }
+
+    fn close(&mut self, _outcome: Closing) {
+        if let Some(reader) = self.reader.take() {
+            reader.close();
+        }
+    }
+}
+
+impl<T, D: Clone> Clone for KafkaSource<T, D> {
+    /// The recipe; what is open stays with the original.
+    fn clone(&self) -> Self {
+        KafkaSource {
+            config: self.config.clone(),
+            topics: self.topics.clone(),
+            decoder: self.decoder.clone(),
+            start: self.start.clone(),
+            skip_tombstones: self.skip_tombstones,
+            progress: self.progress.clone(),
+            reader: None,
+            of: PhantomData,
+        }
+    }
+}
+
+impl<T, D> fmt::Debug for KafkaSource<T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaSource")
+            .field("config", &self.config)
+            .field("topics", &self.topics)
+            .field("start", &self.start)
+            .field("open", &self.reader.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -21,6 +21,11 @@
 //! Values that few users of a chunk have are short lists, packed 64 values to a page, so that a tag with ten thousand
 //! values copies kilobytes, not thousands of small bitmaps.
 //!
+//! Measured on one core with `examples/profile_rate`, 1 M users met at random, publishing every 10,000 updates with a
+//! snapshot always pinned: 0.4 M enum, 0.7 M int and 0.3 M set deltas a second, 1 to 3 ms of each publish for
+//! swapping and for freeing what nobody reads any more. Users met in order run at over 1 M deltas a second: what
+//! is left is memory latency.
+//!
 //! # What wins
 //!
 //! Event times decide, not arrival: the outcome of `Set`, `Unset`, `Add`, `Remove` does not depend on the order of

@@ -273,3 +273,32 @@ impl Default for RangeVersion {
         Self { start: 0, groups: Vec::new(), sequence: 0, attempt: 0, watermark: i64::MIN, published_at: 0 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::ProfileUpdate;
+
+    #[test]
+    fn a_full_key_group_takes_no_new_user_but_updates_old_ones() {
+        let mut profiles = Profiles::with_key_groups("p", 1).enum_tag("city");
+        Arc::get_mut(&mut profiles.space).unwrap().users_per_group = 3;
+        let mut writer = profiles.writer(0..1, 1).unwrap();
+        let of = |user: u64| ProfileUpdate::of(user).at(1).set("city", "a");
+        (0..3).for_each(|user| assert!(writer.apply(of(user)).is_ok()));
+        let error = writer.apply(of(3)).unwrap_err();
+        assert_eq!(error, ProfileError::Full { group: KeyGroup(0), users: 3, user: 3u64.into() });
+        assert!(writer.apply(of(2)).is_ok());
+        assert_eq!(writer.users(), 3);
+    }
+
+    #[test]
+    fn ordinals_leave_room_for_the_key_group() {
+        let users = |groups| Profiles::with_key_groups("p", groups).space.users_per_group;
+        assert_eq!(users(128), (1 << 25) - 1);
+        assert_eq!(users(129), (1 << 24) - 1);
+        assert_eq!(users(2), (1 << 31) - 1);
+        assert_eq!(users(1), u32::MAX);
+        assert_eq!(Profiles::with_key_groups("p", 0).key_groups(), 1);
+    }
+}

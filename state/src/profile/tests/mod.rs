@@ -2,6 +2,7 @@
 
 mod claims;
 mod concurrency;
+mod large;
 mod model;
 mod order;
 mod questions;

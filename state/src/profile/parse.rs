@@ -159,6 +159,14 @@ fn comparison(left: &Expr, op: &BinaryOperator, right: &Expr) -> Result<Predicat
 fn membership(expr: &Expr) -> Result<Predicate, QueryError> {
     let Expr::Function(f) = expr else { return Err(unsupported(expr)) };
     let FunctionArguments::List(list) = &f.args else { return Err(unsupported(expr)) };
+    let decorated = f.over.is_some() || f.filter.is_some() || f.null_treatment.is_some();
+    if decorated
+        || !f.within_group.is_empty()
+        || list.duplicate_treatment.is_some()
+        || !list.clauses.is_empty()
+    {
+        return Err(unsupported(expr));
+    }
     let [
         FunctionArg::Unnamed(FunctionArgExpr::Expr(tag)),
         FunctionArg::Unnamed(FunctionArgExpr::Expr(values)),

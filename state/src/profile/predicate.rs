@@ -57,34 +57,43 @@ impl Predicate {
     /// Matches who matches both.
     #[must_use]
     pub fn and(self, other: Predicate) -> Self {
-        let mut all = match self.node {
-            Node::And(all) => all,
-            _ => vec![self],
+        let depth = self.under(Node::is_and).max(other.under(Node::is_and));
+        let parts = |p: Predicate| match p.node {
+            Node::And(parts) => parts,
+            _ => vec![p],
         };
-        match other.node {
-            Node::And(more) => all.extend(more),
-            _ => all.push(other),
-        }
-        Self { depth: above(&all), node: Node::And(all) }
+        let mut all = parts(self);
+        all.extend(parts(other));
+        Self { node: Node::And(all), depth }
     }
 
     /// Matches who matches either.
     #[must_use]
     pub fn or(self, other: Predicate) -> Self {
-        let mut any = match self.node {
-            Node::Or(any) => any,
-            _ => vec![self],
+        let depth = self.under(Node::is_or).max(other.under(Node::is_or));
+        let parts = |p: Predicate| match p.node {
+            Node::Or(parts) => parts,
+            _ => vec![p],
         };
-        match other.node {
-            Node::Or(more) => any.extend(more),
-            _ => any.push(other),
-        }
-        Self { depth: above(&any), node: Node::Or(any) }
+        let mut any = parts(self);
+        any.extend(parts(other));
+        Self { node: Node::Or(any), depth }
+    }
+
+    /// How deep a run gets by taking this in: a run of the same kind is merged, anything else goes one below.
+    fn under(&self, same: impl Fn(&Node) -> bool) -> usize {
+        self.depth + usize::from(!same(&self.node))
     }
 }
 
-fn above(parts: &[Predicate]) -> usize {
-    1 + parts.iter().map(|p| p.depth).max().unwrap_or(0)
+impl Node {
+    fn is_and(&self) -> bool {
+        matches!(self, Node::And(_))
+    }
+
+    fn is_or(&self) -> bool {
+        matches!(self, Node::Or(_))
+    }
 }
 
 /// Matches every user of the space who does not match, users without the tag included. Also a method: `p.not()`, with

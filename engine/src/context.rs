@@ -1,0 +1,128 @@
+//! What an operator, source or sink may know and ask of the task it runs in.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::ids::{AttemptId, OperatorUid, TaskId};
+use crate::runtime::channel::Cancel;
+use crate::runtime::stats::TaskStats;
+use crate::time::SharedClock;
+
+/// A count that one task writes and anyone reads; shown as a metric with the operator's uid.
+#[derive(Clone, Debug, Default)]
+pub struct Counter(Arc<AtomicU64>);
+
+impl Counter {
+    /// Adds `n`. Meant to be called once per batch, or for rare records.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The count so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The parts of a task that its operators share. Made by the engine only.
+#[derive(Clone, Debug)]
+pub struct TaskContext {
+    pub(crate) task: TaskId,
+    pub(crate) parallelism: usize,
+    pub(crate) attempt: AttemptId,
+    pub(crate) key_groups: u16,
+    pub(crate) clock: SharedClock,
+    pub(crate) cancel: Cancel,
+    pub(crate) stats: Arc<TaskStats>,
+}
+
+impl TaskContext {
+    /// The same task as seen by one of its operators.
+    pub(crate) fn of(&self, uid: &OperatorUid) -> OperatorContext {
+        OperatorContext { uid: uid.clone(), task: self.clone() }
+    }
+}
+
+/// What an operator, source or sink is told when it opens. It may be kept: it is cheap to clone.
+#[derive(Clone)]
+pub struct OperatorContext {
+    uid: OperatorUid,
+    task: TaskContext,
+}
+
+impl OperatorContext {
+    /// The operator's uid.
+    pub fn uid(&self) -> &OperatorUid {
+        &self.uid
+    }
+
+    /// The task it runs in.
+    pub fn task(&self) -> &TaskId {
+        &self.task.task
+    }
+
+    /// Which of the operator's subtasks this is, from 0.
+    pub fn subtask(&self) -> usize {
+        self.task.task.subtask
+    }
+
+    /// How many subtasks the operator has.
+    pub fn parallelism(&self) -> usize {
+        self.task.parallelism
+    }
+
+    /// The life of the job that this task belongs to.
+    pub fn attempt(&self) -> AttemptId {
+        self.task.attempt
+    }
+
+    /// How many key groups the job has in all.
+    pub fn key_groups(&self) -> u16 {
+        self.task.key_groups
+    }
+
+    /// The key groups whose records come to this subtask after a `key_by`.
+    pub fn own_key_groups(&self) -> Range<u16> {
+        weir_state::key_groups_of(self.subtask(), self.parallelism(), self.task.key_groups)
+    }
+
+    /// The clock that processing time comes from.
+    pub fn clock(&self) -> &SharedClock {
+        &self.task.clock
+    }
+
+    /// A counter shown as the metric `weir_<name>_total` with this operator's uid; the same name gives the same counter.
+    pub fn counter(&self, name: &'static str) -> Counter {
+        self.task.stats.counter(&self.uid, name)
+    }
+
+    /// True once the attempt has been cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.task.cancel.is_cancelled()
+    }
+
+    /// Waits for `time` to pass.
+    ///
+    /// *Blocking*: up to `time`; counted as backpressure, since what an operator waits for is downstream of it.
+    ///
+    /// # Errors
+    /// At once when the attempt is cancelled: pass the error on.
+    pub fn wait(&self, time: Duration) -> Result<()> {
+        let _blocked = self.task.stats.blocked(&self.uid);
+        self.task.cancel.wait(time)
+    }
+
+    pub(crate) fn task_context(&self) -> &TaskContext {
+        &self.task
+    }
+}
+
+impl std::fmt::Debug for OperatorContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OperatorContext({} in {})", self.uid, self.task.task)
+    }
+}

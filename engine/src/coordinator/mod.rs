@@ -1,0 +1,399 @@
+//! The job coordinator: starts an attempt, hears every exit, keeps the first primary cause, and restarts or fails.
+
+mod attempt;
+mod board;
+mod launch;
+mod messages;
+mod restart;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler};
+use tokio::sync::oneshot;
+
+use crate::context::TaskContext;
+use crate::element::EndKind;
+use crate::graph::Graph;
+use crate::ids::{AttemptId, TaskId};
+use crate::job::{JobError, JobReport};
+use crate::metrics;
+use crate::plan::Plan;
+use crate::runtime::actor::{TaskActor, Tell};
+use crate::runtime::channel::{CancelHandle, cancellation, mailbox};
+use crate::runtime::input::Control;
+use crate::runtime::pump::Pump;
+use crate::runtime::stats::TaskStats;
+use crate::state::JobState;
+use crate::time::SharedClock;
+
+pub use attempt::Failure;
+pub(crate) use attempt::{Attempt, Outcome, Step};
+pub(crate) use board::Board;
+pub(crate) use launch::launch;
+pub(crate) use messages::{Cancel, Drain, InjectBarrier, Interrupt, TaskExited, TaskReady};
+use restart::Decision;
+pub use restart::RestartPolicy;
+
+/// What a job is told about its own life.
+#[derive(Clone)]
+pub(crate) struct LifeConfig {
+    pub(crate) restart: RestartPolicy,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) cancel_timeout: Duration,
+    pub(crate) on_interrupt: EndKind,
+    pub(crate) clock: SharedClock,
+}
+
+/// The actor that answers for a job. Handlers decide by [`Attempt`] and send; they never wait.
+pub(crate) struct Coordinator {
+    graph: Graph,
+    plan: Plan,
+    life: LifeConfig,
+    board: Arc<Board>,
+    over: Option<oneshot::Sender<()>>,
+    attempt_id: AttemptId,
+    attempt: Option<Attempt>,
+    tasks: Vec<Addr<TaskActor>>,
+    cancel: Option<CancelHandle>,
+    deploy_began: Instant,
+    drain: Option<EndKind>,
+    held_by: Option<String>,
+    history: Vec<Failure>,
+    reporter: metrics::Reporter,
+}
+
+/// How often counts go to the metrics facade.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+impl Coordinator {
+    pub(crate) fn new(
+        graph: Graph,
+        plan: Plan,
+        life: LifeConfig,
+        board: Arc<Board>,
+        over: oneshot::Sender<()>,
+    ) -> Self {
+        Coordinator {
+            reporter: metrics::Reporter::new(&plan.job),
+            graph,
+            plan,
+            life,
+            board,
+            over: Some(over),
+            attempt_id: AttemptId::FIRST,
+            attempt: None,
+            tasks: Vec::new(),
+            cancel: None,
+            deploy_began: Instant::now(),
+            drain: None,
+            held_by: None,
+            history: Vec::new(),
+        }
+    }
+
+    fn enter(&self, state: JobState, why: impl Into<String>) {
+        self.board.enter(state, why, self.life.clock.now_ms());
+    }
+
+    /// The tasks of an attempt in plan order: chain by chain, subtask by subtask.
+    fn task_ids(&self) -> Vec<(usize, TaskId)> {
+        (self.plan.chains.iter().enumerate())
+            .flat_map(|(c, chain)| {
+                let uid = self.plan.first_uid(c);
+                (0..chain.parallelism).map(move |subtask| (c, TaskId { chain: uid.as_str().into(), subtask }))
+            })
+            .collect()
+    }
+
+    /// Builds every task of the attempt before any thread starts, then starts them all.
+    fn begin(&mut self, cx: &mut Context<Self>) {
+        self.deploy_began = Instant::now();
+        let ids = self.task_ids();
+        self.enter(JobState::Deploying, format!("waiting for {} tasks to open", ids.len()));
+        let (handle, cancel) = cancellation();
+        for (edge, planned) in self.graph.edges.iter().zip(&self.plan.edges) {
+            let (from, to) =
+                (self.plan.chains[planned.from].parallelism, self.plan.chains[planned.to].parallelism);
+            let consumer = self.plan.first_uid(planned.to).into();
+            edge.ends.lay(from, to, self.plan.channel_depth, planned.partitioning, &consumer);
+        }
+        let mut pumps = Vec::with_capacity(ids.len());
+        let mut stats = Vec::with_capacity(ids.len());
+        for (chain, task) in &ids {
+            let task_stats = TaskStats::new(task.clone());
+            let context = TaskContext {
+                task: task.clone(),
+                parallelism: self.plan.chains[*chain].parallelism,
+                attempt: self.attempt_id,
+                key_groups: self.plan.key_groups,
+                clock: self.life.clock.clone(),
+                cancel: cancel.clone(),
+                stats: task_stats.clone(),
+            };
+            stats.push(task_stats);
+            // An operator's `clone` is user code too.
+            let recipe = self.graph.chains[*chain].recipe.as_ref();
+            match recipe.map(|recipe| catch_unwind(AssertUnwindSafe(|| recipe(&context)))) {
+                Some(Ok(body)) => pumps.push((body, context)),
+                _ => {
+                    self.graph.edges.iter().for_each(|e| e.ends.clear());
+                    return self.finish(
+                        cx,
+                        Err(JobError::Deploy { job: self.plan.job.clone(), task: task.to_string() }),
+                    );
+                }
+            }
+        }
+        self.graph.edges.iter().for_each(|e| e.ends.clear());
+        self.board.set_tasks(stats);
+        self.attempt = Some(Attempt::new(self.attempt_id, ids.into_iter().map(|(_, id)| id).collect()));
+        self.cancel = Some(handle);
+        self.tasks = (pumps.into_iter().enumerate())
+            .map(|(index, (body, context))| {
+                let (mail, inbox) = mailbox();
+                let pump = Some(Pump { body, cx: context, mail: inbox });
+                let (attempt, coordinator) = (self.attempt_id, cx.address());
+                TaskActor { attempt, index, coordinator, mail, pump, thread: None, exit: None }.start()
+            })
+            .collect();
+    }
+
+    /// Index of the first task of each chain.
+    fn tell_chains(&self, control: Control, wanted: impl Fn(usize) -> bool) {
+        let mut first = self.tasks.len();
+        // Consumers before producers: nobody sends to one that has not been told.
+        for (c, chain) in self.plan.chains.iter().enumerate().rev() {
+            first -= chain.parallelism;
+            if wanted(c) {
+                self.tasks[first..first + chain.parallelism].iter().for_each(|t| t.do_send(Tell(control)));
+            }
+        }
+    }
+
+    fn tell_sources(&self, control: Control) {
+        let is_source = |c: usize| self.plan.chains[c].operators.first().is_some_and(|o| o.kind == "source");
+        self.tell_chains(control, is_source);
+    }
+
+    fn step(&mut self, cx: &mut Context<Self>, step: Step) {
+        match step {
+            Step::Nothing => {}
+            Step::Run => {
+                let took = self.deploy_began.elapsed();
+                tracing::info!(job = %self.plan.job, "deploy  {} tasks opened in {:.1?}", self.tasks.len(), took);
+                self.tell_chains(Control::Run, |_| true);
+                self.enter(JobState::Running, "records flow");
+                tracing::info!(job = %self.plan.job, attempt = %self.attempt_id, "run     records flow");
+                if let Some(kind) = self.drain {
+                    self.drain_now(cx, kind);
+                }
+            }
+            Step::Cancel => self.cancel_now(cx),
+            Step::Over(outcome) => self.attempt_over(cx, outcome),
+        }
+    }
+
+    fn cancel_now(&mut self, cx: &mut Context<Self>) {
+        if let Some(handle) = &self.cancel {
+            handle.cancel();
+        }
+        let attempt = self.attempt_id;
+        cx.run_later(self.life.cancel_timeout, move |me, cx| {
+            if me.attempt_id == attempt && me.attempt.is_some() {
+                let held_by = me.board.holding();
+                tracing::error!(job = %me.plan.job, %held_by, "tasks do not hear the cancel: their threads are left behind");
+                let error = JobError::Stuck { job: me.plan.job.clone(), after: me.life.cancel_timeout, held_by };
+                me.finish(cx, Err(error));
+            }
+        });
+    }
+
+    fn drain_now(&mut self, cx: &mut Context<Self>, kind: EndKind) {
+        let what = match kind {
+            EndKind::Flush => "waiting for what is in flight; windows fire",
+            EndKind::Keep => "waiting for what is in flight; windows keep",
+        };
+        self.enter(JobState::Draining, what);
+        self.tell_sources(Control::Drain(kind));
+        let attempt = self.attempt_id;
+        cx.run_later(self.life.drain_timeout, move |me, cx| {
+            let running = me.attempt.as_ref().is_some_and(Attempt::is_running);
+            if me.attempt_id == attempt && running {
+                let held_by = me.board.holding();
+                tracing::warn!(job = %me.plan.job, %held_by, "the drain takes longer than {:?}: cancelling", me.life.drain_timeout);
+                me.held_by = Some(held_by);
+                me.cancel_attempt(cx);
+            }
+        });
+    }
+
+    fn cancel_attempt(&mut self, cx: &mut Context<Self>) {
+        if let Some(attempt) = &mut self.attempt {
+            let step = attempt.cancel();
+            self.step(cx, step);
+        }
+    }
+
+    fn attempt_over(&mut self, cx: &mut Context<Self>, outcome: Outcome) {
+        self.attempt = None;
+        self.cancel = None;
+        self.tasks.clear();
+        match outcome {
+            Outcome::Finished => self.finish(cx, Ok(())),
+            Outcome::Cancelled => {
+                let job = self.plan.job.clone();
+                let error = match self.held_by.take() {
+                    Some(held_by) => JobError::DrainTimedOut { job, after: self.life.drain_timeout, held_by },
+                    None => JobError::Cancelled { job },
+                };
+                self.finish(cx, Err(error));
+            }
+            Outcome::Failed(failure) => {
+                tracing::error!(job = %self.plan.job, attempt = %failure.attempt, "{failure}");
+                let decision = self.life.restart.decide(&failure, self.attempt_id.0 - AttemptId::FIRST.0);
+                self.history.push(failure.clone());
+                match decision {
+                    // A job that was asked to drain has no reason to come back.
+                    Decision::RestartAfter(delay) if self.drain.is_none() => {
+                        self.enter(JobState::Suspended, format!("restart in {delay:?} after: {failure}"));
+                        cx.run_later(delay, |me, cx| {
+                            if me.over.is_some() {
+                                me.attempt_id = me.attempt_id.next();
+                                me.begin(cx);
+                            }
+                        });
+                    }
+                    _ => {
+                        let history = self.history.clone();
+                        self.finish(
+                            cx,
+                            Err(JobError::Failed {
+                                job: self.plan.job.clone(),
+                                failure: Box::new(failure),
+                                history,
+                            }),
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, cx: &mut Context<Self>, result: Result<(), JobError>) {
+        self.attempt = None;
+        let readings = self.board.readings();
+        self.reporter.publish(&readings, self.life.clock.now_ms());
+        match &result {
+            Ok(()) => self.enter(JobState::Finished, "every source ended"),
+            Err(e @ (JobError::Cancelled { .. } | JobError::DrainTimedOut { .. })) => {
+                self.enter(JobState::Finished, e.to_string());
+            }
+            Err(e) => self.enter(JobState::Failed, e.to_string()),
+        }
+        let attempts = self.attempt_id.0;
+        self.board.close(result.map(|()| JobReport {
+            job: self.plan.job.clone(),
+            attempts,
+            tasks: readings,
+        }));
+        if let Some(over) = self.over.take() {
+            // The thread that waits for this is our own System's; it is there as long as we are.
+            let _ = over.send(());
+        }
+        cx.stop();
+    }
+}
+
+impl Actor for Coordinator {
+    type Context = Context<Self>;
+
+    fn started(&mut self, cx: &mut Context<Self>) {
+        // Control mail is small by rate; what must not happen is that a burst of exits is refused.
+        cx.set_mailbox_capacity(1024);
+        cx.run_interval(REPORT_EVERY, |me, _| {
+            let readings = me.board.readings();
+            me.reporter.publish(&readings, me.life.clock.now_ms());
+        });
+        self.begin(cx);
+    }
+}
+
+impl Handler<TaskReady> for Coordinator {
+    type Result = ();
+    fn handle(&mut self, m: TaskReady, cx: &mut Context<Self>) {
+        if m.attempt != self.attempt_id {
+            return;
+        }
+        if let Some(attempt) = &mut self.attempt {
+            let step = attempt.ready(m.index);
+            self.step(cx, step);
+        }
+    }
+}
+
+impl Handler<TaskExited> for Coordinator {
+    type Result = ();
+    fn handle(&mut self, m: TaskExited, cx: &mut Context<Self>) {
+        if m.attempt != self.attempt_id {
+            return;
+        }
+        if let Some(attempt) = &mut self.attempt {
+            let step = attempt.exited(m.index, m.exit);
+            self.step(cx, step);
+        }
+    }
+}
+
+impl Handler<Drain> for Coordinator {
+    type Result = ();
+    fn handle(&mut self, Drain(kind): Drain, cx: &mut Context<Self>) {
+        if self.drain.is_some() {
+            return;
+        }
+        self.drain = Some(kind);
+        match &self.attempt {
+            Some(attempt) if attempt.is_running() => self.drain_now(cx, kind),
+            // Opening or stopping: `Run` looks at `drain`, an end needs nothing.
+            Some(_) => {}
+            None if self.over.is_some() => {
+                self.finish(cx, Err(JobError::Cancelled { job: self.plan.job.clone() }))
+            }
+            None => {}
+        }
+    }
+}
+
+impl Handler<Cancel> for Coordinator {
+    type Result = ();
+    fn handle(&mut self, _: Cancel, cx: &mut Context<Self>) {
+        if self.attempt.is_some() {
+            self.drain.get_or_insert(EndKind::Keep);
+            self.cancel_attempt(cx);
+        } else if self.over.is_some() {
+            self.finish(cx, Err(JobError::Cancelled { job: self.plan.job.clone() }));
+        }
+    }
+}
+
+impl Handler<Interrupt> for Coordinator {
+    type Result = ();
+    fn handle(&mut self, _: Interrupt, cx: &mut Context<Self>) {
+        if self.drain.is_none() {
+            let within = self.life.drain_timeout;
+            tracing::warn!(job = %self.plan.job, "interrupted: draining within {within:?}; once more cancels at once");
+            cx.notify(Drain(self.life.on_interrupt));
+        } else {
+            tracing::warn!(job = %self.plan.job, "interrupted again: cancelling");
+            cx.notify(Cancel);
+        }
+    }
+}
+
+impl Handler<InjectBarrier> for Coordinator {
+    type Result = ();
+    fn handle(&mut self, InjectBarrier(barrier): InjectBarrier, _: &mut Context<Self>) {
+        self.tell_sources(Control::Barrier(barrier));
+    }
+}

@@ -1,0 +1,51 @@
+//! A record that could not be used, with enough to find it again.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::OperatorUid;
+
+/// A record that could not be used: where it was, why it failed, and its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    /// The uid of the operator that refused it.
+    pub uid: String,
+    /// The topic or file it came from.
+    pub origin: String,
+    /// Its partition; 0 for a file.
+    pub partition: i32,
+    /// Its offset in the partition, or its 1-based line in a file.
+    pub offset: i64,
+    /// What is wrong with it.
+    pub reason: String,
+    /// The record as it came.
+    pub payload: Vec<u8>,
+}
+
+impl DeadLetter {
+    /// A refused record; `uid` is filled in by the engine.
+    pub fn new(origin: &str, partition: i32, offset: i64, reason: impl Into<String>, payload: &[u8]) -> Self {
+        DeadLetter {
+            uid: String::new(),
+            origin: origin.to_owned(),
+            partition,
+            offset,
+            reason: reason.into(),
+            payload: payload.to_owned(),
+        }
+    }
+
+    pub(crate) fn refused_by(mut self, uid: &OperatorUid) -> Self {
+        self.uid = uid.to_string();
+        self
+    }
+}
+
+/// What a source does about a record that it cannot decode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BadRecords {
+    /// Send it to the dead-letter output, count it, and go on.
+    #[default]
+    DeadLetter,
+    /// Fail the job.
+    Fail,
+}

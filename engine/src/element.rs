@@ -1,0 +1,81 @@
+//! Everything that can cross a channel: batches of records, and the signals between them.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use weir_state::KeyHash;
+
+use crate::ids::CheckpointId;
+use crate::time::{EventTime, Watermark};
+
+/// What a stream can carry. Implemented for every type that qualifies.
+pub trait Data: Clone + Send + 'static {}
+impl<T: Clone + Send + 'static> Data for T {}
+
+/// What a stream can be keyed by. A key is hashed by its serde image, so the hash does not depend on the compiler.
+pub trait Key: Data + Eq + Serialize + DeserializeOwned {}
+impl<T: Data + Eq + Serialize + DeserializeOwned> Key for T {}
+
+/// One value and when it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<T> {
+    /// What happened.
+    pub value: T,
+    /// When it happened, in event time.
+    pub time: EventTime,
+}
+
+impl<T> Record<T> {
+    /// A record of `value` at `time` (milliseconds since the epoch).
+    pub fn new(value: T, time: EventTime) -> Self {
+        Record { value, time }
+    }
+
+    /// The same moment with another value.
+    #[inline]
+    pub fn with<U>(&self, value: U) -> Record<U> {
+        Record { value, time: self.time }
+    }
+}
+
+/// A value with its key. The key is hashed once, where the record leaves for its owner; routing, state and timers reuse
+/// the hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keyed<K, T> {
+    /// The stable hash of `key`.
+    pub hash: KeyHash,
+    /// The key.
+    pub key: K,
+    /// The value.
+    pub value: T,
+}
+
+/// Marks the place in the stream where a checkpoint cuts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Barrier {
+    /// The checkpoint that this barrier belongs to.
+    pub checkpoint: CheckpointId,
+}
+
+/// How a stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EndKind {
+    /// The job will go on from here in another life: windows and timers stay as they are.
+    Keep,
+    /// Nothing will ever follow: windows and timers have fired (a watermark of [`Watermark::MAX`] came before).
+    Flush,
+}
+
+/// What crosses a channel. Signals never sit inside a batch, so no operator matches an enum per record.
+#[derive(Clone, Debug)]
+pub enum Element<T> {
+    /// Records, at most a batch of them.
+    Batch(Vec<Record<T>>),
+    /// Event time has advanced.
+    Watermark(Watermark),
+    /// Nothing will come for a while: do not wait for this input's watermark. A batch or watermark ends it.
+    Idle,
+    /// A checkpoint cuts the stream here.
+    Barrier(Barrier),
+    /// The last element.
+    End(EndKind),
+}

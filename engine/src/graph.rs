@@ -1,0 +1,183 @@
+//! The job graph while it is written: chains, edges and the recipes that make tasks of them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::context::TaskContext;
+use crate::ids::OperatorUid;
+use crate::plan::{Partitioning, Plan, PlanError, PlannedChain, PlannedEdge, PlannedOperator};
+use crate::runtime::edge::LayEdge;
+use crate::runtime::task::TaskBody;
+
+/// Makes the task of one subtask. Called once per subtask and attempt.
+pub(crate) type Recipe = Box<dyn Fn(&TaskContext) -> Box<dyn TaskBody> + Send>;
+
+/// How an edge was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Forward where the parallelism is equal, else rebalance.
+    Natural,
+    Exactly(Partitioning),
+}
+
+/// An operator's name and kind, as the DSL gives it.
+#[derive(Clone, Debug)]
+pub struct OperatorInfo {
+    pub(crate) uid: Option<OperatorUid>,
+    pub(crate) kind: &'static str,
+    pub(crate) stateful: bool,
+}
+
+impl OperatorInfo {
+    /// A stateless operator: it may go unnamed, and gets its kind (and a number) for a name.
+    pub fn stateless(kind: &'static str) -> Self {
+        OperatorInfo { uid: None, kind, stateful: false }
+    }
+
+    /// An operator that keeps state under `uid`.
+    pub fn stateful(kind: &'static str, uid: impl Into<OperatorUid>) -> Self {
+        OperatorInfo { uid: Some(uid.into()), kind, stateful: true }
+    }
+
+    /// A stateless operator with a name of its own.
+    pub fn named(kind: &'static str, uid: impl Into<OperatorUid>) -> Self {
+        OperatorInfo { uid: Some(uid.into()), kind, stateful: false }
+    }
+}
+
+pub(crate) struct Chain {
+    pub(crate) operators: Vec<(OperatorUid, &'static str, bool)>,
+    pub(crate) parallelism: Option<usize>,
+    pub(crate) recipe: Option<Recipe>,
+}
+
+pub(crate) struct GraphEdge {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) asked: Asked,
+    pub(crate) side: Option<&'static str>,
+    pub(crate) ends: Arc<dyn LayEdge>,
+}
+
+pub(crate) struct Graph {
+    pub(crate) name: String,
+    pub(crate) parallelism: usize,
+    pub(crate) chaining: bool,
+    pub(crate) channel_depth: usize,
+    pub(crate) key_groups: u16,
+    pub(crate) chains: Vec<Chain>,
+    pub(crate) edges: Vec<GraphEdge>,
+    /// The first mistake made while the job was written; told when it is planned.
+    pub(crate) mistake: Option<PlanError>,
+    unnamed: HashMap<&'static str, usize>,
+}
+
+pub(crate) type GraphRef = Rc<RefCell<Graph>>;
+
+/// Batches per channel unless said otherwise: enough to keep both sides busy, little to align behind.
+const CHANNEL_DEPTH: usize = 8;
+
+impl Graph {
+    pub(crate) fn new(name: &str) -> Self {
+        Graph {
+            name: name.to_owned(),
+            parallelism: std::thread::available_parallelism().map_or(1, usize::from),
+            chaining: true,
+            channel_depth: CHANNEL_DEPTH,
+            key_groups: weir_state::KEY_GROUPS,
+            chains: Vec::new(),
+            edges: Vec::new(),
+            mistake: None,
+            unnamed: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn chain(&mut self) -> usize {
+        self.chains.push(Chain { operators: Vec::new(), parallelism: None, recipe: None });
+        self.chains.len() - 1
+    }
+
+    pub(crate) fn edge(
+        &mut self,
+        from: usize,
+        to: usize,
+        asked: Asked,
+        side: Option<&'static str>,
+        ends: Arc<dyn LayEdge>,
+    ) {
+        self.edges.push(GraphEdge { from, to, asked, side, ends });
+    }
+
+    /// Adds an operator at the end of `chain`; an unnamed one is called by its kind, the second of a kind `kind-2`.
+    pub(crate) fn operator(&mut self, chain: usize, info: OperatorInfo) -> OperatorUid {
+        let uid = info.uid.unwrap_or_else(|| {
+            let n = self.unnamed.entry(info.kind).or_default();
+            *n += 1;
+            if *n == 1 { info.kind.into() } else { format!("{}-{n}", info.kind).into() }
+        });
+        self.chains[chain].operators.push((uid.clone(), info.kind, info.stateful));
+        uid
+    }
+
+    pub(crate) fn mistake(&mut self, error: PlanError) {
+        self.mistake.get_or_insert(error);
+    }
+
+    fn parallelism_of(&self, chain: usize) -> usize {
+        self.chains[chain].parallelism.unwrap_or(self.parallelism)
+    }
+
+    fn partitioning(&self, edge: &GraphEdge) -> Partitioning {
+        match edge.asked {
+            Asked::Exactly(p) => p,
+            Asked::Natural if self.parallelism_of(edge.from) == self.parallelism_of(edge.to) => {
+                Partitioning::Forward
+            }
+            Asked::Natural => Partitioning::Rebalance,
+        }
+    }
+
+    /// The graph as plain data, unchecked.
+    pub(crate) fn describe(&self) -> Plan {
+        let chains = (self.chains.iter().enumerate())
+            .map(|(i, chain)| PlannedChain {
+                operators: (chain.operators.iter())
+                    .map(|(uid, kind, stateful)| PlannedOperator {
+                        uid: uid.to_string(),
+                        kind,
+                        stateful: *stateful,
+                    })
+                    .collect(),
+                parallelism: self.parallelism_of(i),
+                complete: chain.recipe.is_some(),
+            })
+            .collect();
+        let edges = (self.edges.iter())
+            .map(|edge| {
+                let (from, to) = (self.parallelism_of(edge.from), self.parallelism_of(edge.to));
+                let partitioning = self.partitioning(edge);
+                let channels = if partitioning == Partitioning::Forward { from } else { from * to };
+                PlannedEdge { from: edge.from, to: edge.to, partitioning, side: edge.side, channels }
+            })
+            .collect();
+        Plan {
+            job: self.name.clone(),
+            channel_depth: self.channel_depth,
+            key_groups: self.key_groups,
+            chains,
+            edges,
+        }
+    }
+
+    /// The checked plan.
+    pub(crate) fn plan(&self) -> Result<Plan, PlanError> {
+        if let Some(mistake) = &self.mistake {
+            return Err(mistake.clone());
+        }
+        let plan = self.describe();
+        plan.check()?;
+        Ok(plan)
+    }
+}

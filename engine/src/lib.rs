@@ -1,0 +1,58 @@
+//! The engine of Weir: vocabulary, typed DSL, plan, and the runtime that turns a plan into actors with threads.
+//!
+//! A [`Job`] is written as streams: sources, operators, sinks. Operators that follow each other are fused into one chain;
+//! each subtask of a chain is a *task*: an actor outside, one thread inside. Tasks are connected by bounded channels, one
+//! per producer and consumer, so a slow consumer holds its producers back all the way to the source. What crosses a
+//! channel is an [`Element`]: a batch of records, or a signal between batches (watermark, idle, barrier, end).
+//!
+//! Operators themselves live in `weir-operators`, sources and sinks in `weir-connectors`; this crate holds the contracts
+//! they implement: [`Operator`], [`Source`], [`Sink`].
+
+mod context;
+mod coordinator;
+mod dead_letter;
+mod element;
+mod error;
+mod graph;
+mod ids;
+mod job;
+pub mod log;
+pub mod metrics;
+mod operator;
+mod pipe;
+pub mod plan;
+mod protocol;
+mod runtime;
+mod side;
+mod sink;
+mod source;
+mod state;
+pub mod stream;
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;
+mod time;
+mod watermarks;
+
+#[doc(hidden)]
+pub use context::TaskContext;
+pub use context::{Counter, OperatorContext};
+pub use coordinator::{Failure, RestartPolicy};
+pub use dead_letter::{BadRecords, DeadLetter};
+pub use element::{Barrier, Data, Element, EndKind, Key, Keyed, Record};
+pub use error::{Cause, Domain, Result, TaskError};
+pub use graph::OperatorInfo;
+pub use ids::{AttemptId, CheckpointId, OperatorUid, TaskId};
+pub use job::{Job, JobError, JobHandle, JobReport};
+pub use operator::{Closing, Collector, Operator};
+pub use pipe::{Pipe, Stage, Then};
+pub use runtime::stats::{Activity, TaskReading};
+#[doc(hidden)]
+pub use runtime::task::{Seat, TaskBody};
+pub use side::{SideOutput, SideSlot, SignalPort};
+pub use sink::Sink;
+pub use source::{Source, SourceBatch, SourceStatus, SplitId};
+pub use state::{JobState, Status};
+pub use stream::{Head, KeyedStream, Shared, SourceStream, Stream, WindowedStream};
+pub use time::{Clock, EventTime, SharedClock, SystemClock, Watermark};
+pub use watermarks::Watermarks;
+pub use weir_state::{KEY_GROUPS, KeyGroup, KeyHash};

@@ -1,0 +1,27 @@
+//! Logs: `tracing` to stderr, levels by a filter such as `info,weir_engine=debug`.
+
+use tracing_subscriber::EnvFilter;
+
+/// Why logging could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{filter:?} is not a log filter ({reason}): write a level (error, warn, info, debug, trace) or `info,weir_engine=debug`"
+)]
+pub struct LogError {
+    filter: String,
+    reason: String,
+}
+
+/// Sends logs to stderr. The first call wins; later ones, and a subscriber that was there before, change nothing.
+///
+/// # Errors
+/// When `filter` does not read as a filter.
+pub fn init(filter: &str) -> Result<(), LogError> {
+    let parsed = EnvFilter::try_new(filter)
+        .map_err(|e| LogError { filter: filter.to_owned(), reason: e.to_string() })?;
+    let subscriber =
+        tracing_subscriber::fmt().with_env_filter(parsed).with_writer(std::io::stderr).with_target(false);
+    // A second initialisation is not an error: a library or a test may have been first.
+    let _ = subscriber.try_init();
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! The contract an operator author implements, and the collector that takes what it gives.
+
+use crate::context::OperatorContext;
+use crate::element::{Barrier, Data, EndKind, Record};
+use crate::error::Result;
+use crate::side::SignalPort;
+use crate::time::Watermark;
+
+/// Where a record goes next.
+pub trait Collector<T> {
+    /// Passes `record` on.
+    ///
+    /// *Blocking*: waits while the consumer's channel is full: that is the backpressure.
+    ///
+    /// # Errors
+    /// When the attempt is being cancelled, a neighbour died or an operator further down failed: return it at once.
+    fn emit(&mut self, record: Record<T>) -> Result<()>;
+}
+
+/// A step of a stream. `Clone` is for the recipe: one copy per subtask is taken before `open`.
+///
+/// *Order*: `open`; then `process` any number of times, interleaved with `on_batch_end`, `on_quiet`, `on_watermark` and
+/// `snapshot`; then `on_end` once; then `close`. All on one thread, so an operator holds no lock. `close` also follows
+/// when `open` succeeded and something else failed.
+pub trait Operator<In: Data>: Clone + Send + 'static {
+    /// What it gives.
+    type Out: Data;
+
+    /// Called once, before any record of any task flows. May block; an error fails the start and names this operator.
+    ///
+    /// # Errors
+    /// Whatever keeps the operator from working.
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        let _ = cx;
+        Ok(())
+    }
+
+    /// Called for each record. HOT: no allocation, lock, log or clock read that the operator's meaning does not need.
+    ///
+    /// # Errors
+    /// An error fails the job; a record that is merely bad belongs in a side output.
+    fn process(&mut self, record: Record<In>, out: &mut impl Collector<Self::Out>) -> Result<()>;
+
+    /// Called after each batch of input.
+    ///
+    /// # Errors
+    /// As for `process`.
+    fn on_batch_end(&mut self, out: &mut impl Collector<Self::Out>) -> Result<()> {
+        let _ = out;
+        Ok(())
+    }
+
+    /// Called when no input is ready: pass on, or publish, what is being held back.
+    ///
+    /// # Errors
+    /// As for `process`.
+    fn on_quiet(&mut self, out: &mut impl Collector<Self::Out>) -> Result<()> {
+        let _ = out;
+        Ok(())
+    }
+
+    /// Called when event time advances, before the watermark goes downstream: fire timers and windows here.
+    ///
+    /// # Errors
+    /// As for `process`.
+    fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<Self::Out>) -> Result<()> {
+        let _ = (watermark, out);
+        Ok(())
+    }
+
+    /// Called at a barrier, before it goes downstream: what the operator knows now is what the checkpoint holds.
+    ///
+    /// # Errors
+    /// As for `process`.
+    fn snapshot(&mut self, barrier: Barrier) -> Result<()> {
+        let _ = barrier;
+        Ok(())
+    }
+
+    /// Called once after the last record. With [`EndKind::Flush`] a watermark of [`Watermark::MAX`] came before it, so
+    /// windows have fired; with [`EndKind::Keep`] nothing is to be fired.
+    ///
+    /// # Errors
+    /// As for `process`.
+    fn on_end(&mut self, kind: EndKind, out: &mut impl Collector<Self::Out>) -> Result<()> {
+        let _ = (kind, out);
+        Ok(())
+    }
+
+    /// The operator's side outputs, if it has any; signals are passed on to them for it.
+    fn sides(&mut self) -> Option<&mut dyn SignalPort> {
+        None
+    }
+
+    /// Called last, also after a failure elsewhere; `outcome` says how the task ended. Must not block for long.
+    fn close(&mut self, outcome: Closing) {
+        let _ = outcome;
+    }
+}
+
+/// How a task is being closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// Every element was processed.
+    Ended,
+    /// The start failed before any record flowed: undo what `open` made outside the process.
+    NeverRan,
+    /// The attempt failed or was cancelled while it ran.
+    Stopped,
+}

@@ -1,0 +1,216 @@
+//! How a chain of operators is typed while it is written and linked when it is deployed: one concrete type end to end.
+// HOT: `Fused::emit` is the record path. No allocation, lock, log, clock or `dyn` here.
+
+use std::cell::RefCell;
+use std::mem;
+
+use crate::context::TaskContext;
+use crate::element::{Barrier, Data, EndKind, Record};
+use crate::error::{Result, TaskError};
+use crate::ids::OperatorUid;
+use crate::operator::{Closing, Collector, Operator};
+use crate::protocol::ProtocolCheck;
+use crate::runtime::task::TaskBody;
+use crate::time::Watermark;
+
+/// What a linked chain looks like from its entry.
+pub trait Stage<In>: Collector<In> + Send + 'static {
+    /// Opens the last operator first, so that whatever one emits while opening finds its consumer open.
+    ///
+    /// # Errors
+    /// The first operator that cannot work; so for every method here.
+    fn open(&mut self, cx: &TaskContext) -> Result<()>;
+    /// A batch of input is done.
+    ///
+    /// # Errors
+    /// As for `open`.
+    fn batch_end(&mut self) -> Result<()>;
+    /// No input is ready: pass on what is held back.
+    ///
+    /// # Errors
+    /// As for `open`.
+    fn quiet(&mut self) -> Result<()>;
+    /// Event time advances.
+    ///
+    /// # Errors
+    /// As for `open`.
+    fn watermark(&mut self, w: Watermark) -> Result<()>;
+    /// Nothing will come for a while.
+    ///
+    /// # Errors
+    /// As for `open`.
+    fn idle(&mut self) -> Result<()>;
+    /// A checkpoint cuts here.
+    ///
+    /// # Errors
+    /// As for `open`.
+    fn barrier(&mut self, b: Barrier) -> Result<()>;
+    /// The last element.
+    ///
+    /// # Errors
+    /// As for `open`.
+    fn end(&mut self, kind: EndKind) -> Result<()>;
+    /// Always called last, also for stages whose `open` failed or was never reached.
+    fn close(&mut self, outcome: Closing);
+}
+
+thread_local! {
+    /// The operator whose code was running when this thread panicked.
+    static PANICKED_IN: RefCell<Option<OperatorUid>> = const { RefCell::new(None) };
+}
+
+/// The operator that the last panic of this thread came from.
+pub(crate) fn panicked_in() -> Option<OperatorUid> {
+    PANICKED_IN.with(|slot| slot.borrow_mut().take())
+}
+
+/// Runs `f` as the code of `uid`: an error, or a panic, that passes through is said to come from it unless an operator
+/// further in said so first. Costs nothing when all is well: the guard lives in the unwind tables only.
+#[inline(always)]
+pub(crate) fn blame<R>(uid: &OperatorUid, f: impl FnOnce() -> Result<R>) -> Result<R> {
+    struct Guard<'a>(&'a OperatorUid);
+    impl Drop for Guard<'_> {
+        #[cold]
+        fn drop(&mut self) {
+            PANICKED_IN.with(|slot| {
+                slot.borrow_mut().get_or_insert_with(|| self.0.clone());
+            });
+        }
+    }
+    let guard = Guard(uid);
+    let result = f();
+    mem::forget(guard);
+    match result {
+        Ok(r) => Ok(r),
+        Err(e) => Err(blamed(e, uid)),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn blamed(e: TaskError, uid: &OperatorUid) -> TaskError {
+    // An echo of a neighbour's death is nobody's fault in this task.
+    if e.cause().is_primary() { e.at(uid) } else { e }
+}
+
+/// One operator and everything after it, as a single concrete type.
+pub(crate) struct Fused<Op, Next> {
+    op: Op,
+    uid: OperatorUid,
+    next: Next,
+    opened: bool,
+    check: ProtocolCheck,
+}
+
+impl<Op, Next> Fused<Op, Next> {
+    pub(crate) fn new(op: Op, uid: OperatorUid, next: Next) -> Self {
+        Fused { op, uid, next, opened: false, check: ProtocolCheck::default() }
+    }
+}
+
+impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Collector<In> for Fused<Op, Next> {
+    #[inline]
+    fn emit(&mut self, record: Record<In>) -> Result<()> {
+        self.check.passes();
+        let Fused { op, uid, next, .. } = self;
+        blame(uid, || op.process(record, next))
+    }
+}
+
+impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, Next> {
+    fn open(&mut self, cx: &TaskContext) -> Result<()> {
+        self.next.open(cx)?;
+        blame(&self.uid, || self.op.open(&cx.of(&self.uid)))?;
+        self.opened = true;
+        Ok(())
+    }
+
+    fn batch_end(&mut self) -> Result<()> {
+        let Fused { op, uid, next, .. } = self;
+        blame(uid, || op.on_batch_end(next))?;
+        self.next.batch_end()
+    }
+
+    fn quiet(&mut self) -> Result<()> {
+        let Fused { op, uid, next, .. } = self;
+        blame(uid, || op.on_quiet(next))?;
+        self.op.sides().map_or(Ok(()), |s| s.quiet())?;
+        self.next.quiet()
+    }
+
+    fn watermark(&mut self, w: Watermark) -> Result<()> {
+        self.check.watermark(w);
+        let Fused { op, uid, next, .. } = self;
+        // Fire first, then let time pass downstream.
+        blame(uid, || op.on_watermark(w, next))?;
+        self.op.sides().map_or(Ok(()), |s| s.watermark(w))?;
+        self.next.watermark(w)
+    }
+
+    fn idle(&mut self) -> Result<()> {
+        self.check.passes();
+        self.op.sides().map_or(Ok(()), |s| s.idle())?;
+        self.next.idle()
+    }
+
+    fn barrier(&mut self, b: Barrier) -> Result<()> {
+        self.check.passes();
+        blame(&self.uid, || self.op.snapshot(b))?;
+        self.op.sides().map_or(Ok(()), |s| s.barrier(b))?;
+        self.next.barrier(b)
+    }
+
+    fn end(&mut self, kind: EndKind) -> Result<()> {
+        self.check.end();
+        let Fused { op, uid, next, .. } = self;
+        blame(uid, || op.on_end(kind, next))?;
+        self.op.sides().map_or(Ok(()), |s| s.end(kind))?;
+        self.next.end(kind)
+    }
+
+    fn close(&mut self, outcome: Closing) {
+        if mem::take(&mut self.opened) {
+            self.op.close(outcome);
+        }
+        self.next.close(outcome);
+    }
+}
+
+/// What a chain looks like while the user writes it. Linking makes the tasks of one subtask's chain.
+pub trait Pipe: Send + 'static {
+    /// What comes out of its last operator.
+    type Out: Data;
+    /// The task that feeds this chain and then `next`.
+    fn link<N: Stage<Self::Out>>(&self, next: N, cx: &TaskContext) -> Box<dyn TaskBody>;
+}
+
+/// A chain with one more operator at its end.
+pub struct Then<P, T, Op> {
+    pub(crate) before: Before<P, T>,
+    pub(crate) op: Op,
+    pub(crate) uid: OperatorUid,
+}
+
+impl<P, T, Op> std::fmt::Debug for Then<P, T, Op> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Then({})", self.uid)
+    }
+}
+
+/// What comes before an operator: the rest of its chain, or a task boundary that was cut in front of it.
+pub(crate) enum Before<P, T> {
+    Chain(P),
+    Cut(crate::stream::Head<T>),
+}
+
+impl<T: Data, P: Pipe<Out = T>, Op: Operator<T>> Pipe for Then<P, T, Op> {
+    type Out = Op::Out;
+
+    fn link<N: Stage<Op::Out>>(&self, next: N, cx: &TaskContext) -> Box<dyn TaskBody> {
+        let fused = Fused::new(self.op.clone(), self.uid.clone(), next);
+        match &self.before {
+            Before::Chain(pipe) => pipe.link(fused, cx),
+            Before::Cut(head) => head.link(fused, cx),
+        }
+    }
+}

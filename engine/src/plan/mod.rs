@@ -1,0 +1,77 @@
+//! A job's plan as plain data: tasks, operators, edges; what is wrong with it, and how it reads as text, dot and JSON.
+
+mod check;
+mod display;
+
+use serde::Serialize;
+
+pub use check::PlanError;
+
+pub use crate::runtime::edge::Partitioning;
+
+/// One operator of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedOperator {
+    /// Its uid.
+    pub uid: String,
+    /// What it is: `source`, `map`, `window`, `sink`, …
+    pub kind: &'static str,
+    /// Whether it keeps state under its uid.
+    pub stateful: bool,
+}
+
+/// One fused chain: as many tasks as its parallelism, each a thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedChain {
+    /// The operators in the order that records pass them.
+    pub operators: Vec<PlannedOperator>,
+    /// Its subtasks.
+    pub parallelism: usize,
+    /// False for a chain that was begun and never ended in a sink.
+    #[serde(skip)]
+    pub complete: bool,
+}
+
+/// One edge between two chains.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedEdge {
+    /// Index of the producing chain.
+    pub from: usize,
+    /// Index of the consuming chain.
+    pub to: usize,
+    /// How records are spread.
+    pub partitioning: Partitioning,
+    /// The side output it leaves by, if not the main one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side: Option<&'static str>,
+    /// Channels that it takes.
+    pub channels: usize,
+}
+
+/// A job's plan: everything that is decided before anything starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The job's name.
+    pub job: String,
+    /// Elements that each channel holds.
+    pub channel_depth: usize,
+    /// Key groups of the job.
+    pub key_groups: u16,
+    /// The chains, in the order they were written.
+    pub chains: Vec<PlannedChain>,
+    /// The edges, in the order they were written.
+    pub edges: Vec<PlannedEdge>,
+}
+
+impl Plan {
+    /// How many tasks run, each on its own thread. Clients (Kafka, databases) add threads of their own.
+    pub fn tasks(&self) -> usize {
+        self.chains.iter().map(|c| c.parallelism).sum()
+    }
+
+    /// The plan as JSON.
+    pub fn to_json(&self) -> String {
+        // Plain data with string keys: there is nothing in it that JSON cannot say.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+}

@@ -1,0 +1,96 @@
+//! How large a batch may grow before it leaves: as much as a slow consumer takes in a second, else the full size. Pure.
+
+use std::time::Duration;
+
+/// The full batch. Past it a larger batch buys nothing (channel cost per record is already about 2 ns).
+pub(crate) const BATCH: usize = 1024;
+
+/// The batch limit of one channel.
+///
+/// It shrinks only when a send had to wait: then the consumer is the bottleneck, and what it took between two waits is its
+/// rate. Less queued before a slow sink means that barriers and cancellation reach it soon.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchSizer {
+    limit: usize,
+    max: usize,
+    /// Records sent since the last wait.
+    sent: usize,
+    easy_sends: u32,
+}
+
+/// So many sends without a wait say that the consumer has caught up.
+const EASY: u32 = 16;
+
+impl BatchSizer {
+    pub(crate) fn new(max: usize) -> Self {
+        let max = max.max(1);
+        BatchSizer { limit: max, max, sent: 0, easy_sends: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// A batch of `n` went out without waiting.
+    #[inline]
+    pub(crate) fn sent(&mut self, n: usize) {
+        self.sent += n;
+        if self.limit < self.max {
+            self.easy_sends += 1;
+            if self.easy_sends >= EASY {
+                self.easy_sends = 0;
+                self.limit = (self.limit * 2).min(self.max);
+            }
+        }
+    }
+
+    /// A batch of `n` had to wait; `since_last` has passed since the previous wait ended.
+    pub(crate) fn waited(&mut self, n: usize, since_last: Duration) {
+        let taken = self.sent + n;
+        self.sent = 0;
+        self.easy_sends = 0;
+        let per_second = taken as f64 / since_last.as_secs_f64().max(1e-6);
+        // At most halve or double at once: one hiccup of the consumer is not its rate.
+        let (low, high) = (self.limit.div_ceil(2), self.limit.saturating_mul(2));
+        self.limit = (per_second as usize).clamp(low, high).clamp(1, self.max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_consumer_shrinks_it_to_its_rate() {
+        let mut s = BatchSizer::new(BATCH);
+        for _ in 0..20 {
+            let n = s.limit();
+            s.waited(n, Duration::from_secs_f64(n as f64 / 100.0));
+        }
+        assert_eq!(s.limit(), 100);
+    }
+
+    #[test]
+    fn a_fast_consumer_keeps_the_full_size_although_sends_wait() {
+        let mut s = BatchSizer::new(BATCH);
+        for _ in 0..100 {
+            let n = s.limit();
+            s.waited(n, Duration::from_micros(50));
+        }
+        assert_eq!(s.limit(), BATCH);
+    }
+
+    #[test]
+    fn it_recovers_when_the_consumer_does() {
+        let mut s = BatchSizer::new(BATCH);
+        for _ in 0..20 {
+            s.waited(s.limit(), Duration::from_secs(2000));
+        }
+        assert_eq!(s.limit(), 1);
+        for _ in 0..EASY * 10 {
+            s.sent(s.limit());
+        }
+        assert_eq!(s.limit(), BATCH);
+    }
+}

@@ -1,0 +1,204 @@
+//! The only file that names crossbeam: bounded edges between tasks, control mail, and waits that always hear cancellation.
+// HOT: per batch, not per record. No allocation, no clock on the fast path.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Select, Sender, TryRecvError, TrySendError, bounded};
+
+use crate::element::Element;
+use crate::error::{Result, TaskError};
+
+/// Hears that the attempt is over. Every blocking wait of a task includes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Cancel {
+    gone: Receiver<Infallible>,
+}
+
+/// Ends every wait of an attempt at once. Idempotent; dropping it cancels too.
+#[derive(Clone, Debug)]
+pub(crate) struct CancelHandle {
+    alive: Arc<Mutex<Option<Sender<Infallible>>>>,
+}
+
+/// A cancellation and the handle that triggers it.
+pub(crate) fn cancellation() -> (CancelHandle, Cancel) {
+    let (alive, gone) = bounded(0);
+    (CancelHandle { alive: Arc::new(Mutex::new(Some(alive))) }, Cancel { gone })
+}
+
+impl CancelHandle {
+    pub(crate) fn cancel(&self) {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl Cancel {
+    pub(crate) fn is_cancelled(&self) -> bool {
+        matches!(self.gone.try_recv(), Err(TryRecvError::Disconnected))
+    }
+
+    /// Waits for `time`; an error at once when cancelled.
+    pub(crate) fn wait(&self, time: Duration) -> Result<()> {
+        match self.gone.recv_timeout(time) {
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) | Ok(_) => Err(TaskError::cancelled()),
+        }
+    }
+}
+
+/// The sending end of one channel: one producer subtask to one consumer subtask.
+#[derive(Debug)]
+pub(crate) struct Tx<T> {
+    inner: Sender<Element<T>>,
+}
+
+/// The receiving end of one channel.
+#[derive(Debug)]
+pub(crate) struct Rx<T> {
+    inner: Receiver<Element<T>>,
+}
+
+/// What a look into a channel found.
+pub(crate) enum Peeked<T> {
+    Got(Element<T>),
+    Empty,
+    /// The producer dropped its end without saying `End`.
+    Lost,
+}
+
+/// A channel that holds at most `depth` elements.
+pub(crate) fn edge<T>(depth: usize) -> (Tx<T>, Rx<T>) {
+    let (tx, rx) = bounded(depth.max(1));
+    (Tx { inner: tx }, Rx { inner: rx })
+}
+
+impl<T> Tx<T> {
+    /// Sends without waiting; gives the element back when the channel is full.
+    pub(crate) fn try_send(&self, element: Element<T>) -> Result<Option<Element<T>>> {
+        match self.inner.try_send(element) {
+            Ok(()) => Ok(None),
+            Err(TrySendError::Full(element)) => Ok(Some(element)),
+            Err(TrySendError::Disconnected(_)) => Err(TaskError::downstream_lost()),
+        }
+    }
+
+    /// Sends, waiting for room; the wait also ends when the attempt is cancelled.
+    #[cold]
+    pub(crate) fn send_blocking(&self, element: Element<T>, cancel: &Cancel) -> Result<()> {
+        let mut select = Select::new();
+        let sending = select.send(&self.inner);
+        select.recv(&cancel.gone);
+        let ready = select.select();
+        if ready.index() == sending {
+            ready.send(&self.inner, element).map_err(|_| TaskError::downstream_lost())
+        } else {
+            // The sender of this channel sends nothing, so only its disconnect can have been selected.
+            let _ = ready.recv(&cancel.gone);
+            Err(TaskError::cancelled())
+        }
+    }
+}
+
+impl<T> Rx<T> {
+    #[inline]
+    pub(crate) fn peek(&self) -> Peeked<T> {
+        match self.inner.try_recv() {
+            Ok(element) => Peeked::Got(element),
+            Err(TryRecvError::Empty) => Peeked::Empty,
+            Err(TryRecvError::Disconnected) => Peeked::Lost,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.inner.capacity().unwrap_or(0)
+    }
+}
+
+/// Where control mail for one task arrives. Bounded: a task that does not read its mail makes the sender say so.
+#[derive(Debug)]
+pub(crate) struct Mailbox<M> {
+    inner: Receiver<M>,
+}
+
+/// Sends control mail to one task; never waits.
+#[derive(Clone, Debug)]
+pub(crate) struct MailSender<M> {
+    inner: Sender<M>,
+}
+
+/// Room for control mail: two checkpoints' worth and a drain, many times over.
+const MAILBOX_DEPTH: usize = 64;
+
+pub(crate) fn mailbox<M>() -> (MailSender<M>, Mailbox<M>) {
+    let (tx, rx) = bounded(MAILBOX_DEPTH);
+    (MailSender { inner: tx }, Mailbox { inner: rx })
+}
+
+impl<M> MailSender<M> {
+    /// False when the task is gone or has left [`MAILBOX_DEPTH`] messages unread.
+    pub(crate) fn post(&self, mail: M) -> bool {
+        self.inner.try_send(mail).is_ok()
+    }
+}
+
+impl<M> Mailbox<M> {
+    #[inline]
+    pub(crate) fn take(&self) -> Option<M> {
+        self.inner.try_recv().ok()
+    }
+
+    /// Waits for mail until the attempt is cancelled (an error) or every sender is gone (also an error).
+    pub(crate) fn wait(&self, cancel: &Cancel) -> Result<M> {
+        let mut select = Select::new();
+        let mail = select.recv(&self.inner);
+        select.recv(&cancel.gone);
+        let ready = select.select();
+        if ready.index() == mail {
+            ready.recv(&self.inner).map_err(|_| TaskError::cancelled())
+        } else {
+            let _ = ready.recv(&cancel.gone);
+            Err(TaskError::cancelled())
+        }
+    }
+
+    /// Waits for `time` at most; returns early, without taking it, when there is mail. An error when cancelled.
+    pub(crate) fn wait_ready(&self, time: Duration, cancel: &Cancel) -> Result<()> {
+        let mut select = Select::new();
+        select.recv(&self.inner);
+        select.recv(&cancel.gone);
+        match select.ready_timeout(time) {
+            Ok(_) if cancel.is_cancelled() => Err(TaskError::cancelled()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Waits until one of the inputs for which `readable` holds has something (or its producer is gone), mail arrives, the
+/// attempt is cancelled (an error), or the deadline passes.
+pub(crate) fn wait_any<T, M>(
+    inputs: &[Rx<T>],
+    readable: impl Fn(usize) -> bool,
+    mail: &Mailbox<M>,
+    cancel: &Cancel,
+    deadline: Option<Instant>,
+) -> Result<()> {
+    let mut select = Select::new();
+    for (i, rx) in inputs.iter().enumerate() {
+        if readable(i) {
+            select.recv(&rx.inner);
+        }
+    }
+    select.recv(&mail.inner);
+    select.recv(&cancel.gone);
+    match deadline {
+        Some(at) => drop(select.ready_deadline(at)),
+        None => drop(select.ready()),
+    }
+    if cancel.is_cancelled() { Err(TaskError::cancelled()) } else { Ok(()) }
+}

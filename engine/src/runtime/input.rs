@@ -1,0 +1,48 @@
+//! What feeds a task's chain: a gate on channels or a source, behind one call per batch.
+
+use crate::context::TaskContext;
+use crate::element::{Barrier, EndKind, Record};
+use crate::error::Result;
+use crate::operator::Closing;
+use crate::runtime::channel::Mailbox;
+use crate::time::Watermark;
+
+/// Control mail of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// Every task of the attempt is open: records may flow.
+    Run,
+    /// To sources: put this barrier into the stream at the next batch edge.
+    Barrier(Barrier),
+    /// To sources: stop reading, then end the stream so.
+    Drain(EndKind),
+}
+
+/// The next thing a chain has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Process the batch.
+    Batch,
+    /// Nothing is ready: pass on what is held back, then call `wait`.
+    Quiet,
+    Watermark(Watermark),
+    Idle,
+    Barrier(Barrier),
+    End(EndKind),
+}
+
+/// Where a task's elements come from. One virtual call per batch.
+pub(crate) trait Input<T>: Send {
+    /// Opens what is outside; called after the chain is open.
+    fn open(&mut self, cx: &TaskContext) -> Result<()>;
+
+    /// The next turn, without waiting. `batch` comes in empty and is filled for [`Turn::Batch`].
+    fn next(&mut self, batch: &mut Vec<Record<T>>, cx: &TaskContext, mail: &Mailbox<Control>)
+    -> Result<Turn>;
+
+    /// After [`Turn::Quiet`]: waits until there may be something to do. Hears mail and cancellation.
+    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox<Control>) -> Result<()>;
+
+    /// Always called last.
+    fn close(&mut self, outcome: Closing);
+}

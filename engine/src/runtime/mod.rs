@@ -1,0 +1,18 @@
+//! The task runtime: everything between a checked plan and running threads.
+
+pub(crate) mod actor;
+pub(crate) mod address;
+pub(crate) mod align;
+pub(crate) mod batch_size;
+pub(crate) mod channel;
+pub(crate) mod edge;
+pub(crate) mod exchange;
+pub(crate) mod frontier;
+pub(crate) mod gate;
+pub(crate) mod input;
+pub(crate) mod latch;
+pub(crate) mod pace;
+pub(crate) mod pump;
+pub(crate) mod source_input;
+pub(crate) mod stats;
+pub(crate) mod task;

@@ -1,0 +1,47 @@
+//! The thread of a task: spawned under the task's name, its panic caught, its exit a value.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
+
+use crate::context::TaskContext;
+use crate::error::{Result, TaskError};
+use crate::pipe::panicked_in;
+use crate::runtime::channel::Mailbox;
+use crate::runtime::input::Control;
+use crate::runtime::task::{Seat, TaskBody};
+
+/// What a thread needs to be a task.
+pub(crate) struct Pump {
+    pub(crate) body: Box<dyn TaskBody>,
+    pub(crate) cx: TaskContext,
+    pub(crate) mail: Mailbox<Control>,
+}
+
+/// Starts the thread. `ready` is called when every operator is open, `done` exactly once, last.
+pub(crate) fn spawn(
+    pump: Pump,
+    ready: impl Fn() + Send + 'static,
+    done: impl FnOnce(Result<()>) + Send + 'static,
+) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(pump.cx.task.to_string()).spawn(move || {
+        let Pump { body, cx, mail } = pump;
+        let run = || body.run(Seat { cx: &cx, mail: &mail, ready: &ready });
+        // What a panic may have left half done is dropped inside `run`, unread.
+        let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
+            let uid = panicked_in().unwrap_or_else(|| cx.task.chain.clone());
+            Err(TaskError::panicked(panic_message(payload.as_ref())).at(&uid))
+        });
+        cx.stats.exited();
+        drop((cx, mail));
+        done(result);
+    })
+}
+
+fn panic_message(payload: &(dyn Any + Send)) -> String {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a panic with a payload that is not text".to_owned(),
+    }
+}

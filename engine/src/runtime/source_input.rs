@@ -1,0 +1,348 @@
+//! Drives a source: polls it, stamps event time, keeps the watermark, the pace and the dead letters, obeys control.
+// HOT: per batch, but for the extractor's loop.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::context::TaskContext;
+use crate::dead_letter::{BadRecords, DeadLetter};
+use crate::element::{Barrier, Data, EndKind, Record};
+use crate::error::{Result, TaskError};
+use crate::ids::OperatorUid;
+use crate::operator::{Closing, Collector};
+use crate::pipe::blame;
+use crate::runtime::batch_size::BATCH;
+use crate::runtime::channel::Mailbox;
+use crate::runtime::frontier::Advance;
+use crate::runtime::input::{Control, Input, Turn};
+use crate::runtime::pace::Pace;
+use crate::runtime::stats::TaskStats;
+use crate::side::{SideOutput, SideSlot};
+use crate::source::{Source, SourceBatch, SourceStatus};
+use crate::time::{EventTime, Watermark};
+use crate::watermarks::{SplitClocks, Watermarks};
+
+/// How a record of `T` says when it happened.
+pub(crate) trait Timestamps<T>: Clone + Send + 'static {
+    fn stamp(&mut self, records: &mut [Record<T>]);
+}
+
+/// Keeps the time that the source gave.
+#[derive(Clone)]
+pub(crate) struct SourceTime;
+
+impl<T> Timestamps<T> for SourceTime {
+    fn stamp(&mut self, _: &mut [Record<T>]) {}
+}
+
+/// Asks the value.
+#[derive(Clone)]
+pub(crate) struct Extract<F>(pub(crate) F);
+
+impl<T, F: FnMut(&T) -> i64 + Clone + Send + 'static> Timestamps<T> for Extract<F> {
+    #[inline]
+    fn stamp(&mut self, records: &mut [Record<T>]) {
+        for r in records {
+            r.time = EventTime((self.0)(&r.value));
+        }
+    }
+}
+
+/// What the DSL says about a source besides its code.
+#[derive(Clone)]
+pub(crate) struct SourceSettings {
+    pub(crate) uid: OperatorUid,
+    pub(crate) watermarks: Watermarks,
+    pub(crate) max_rate: Option<f64>,
+    pub(crate) bad_records: BadRecords,
+    pub(crate) dead_letters: SideSlot<DeadLetter>,
+}
+
+pub(crate) struct SourceInput<S: Source, F> {
+    source: S,
+    timestamps: F,
+    settings: SourceSettings,
+    batch: SourceBatch<S::Out>,
+    clocks: SplitClocks,
+    pace: Option<Pace>,
+    dead: Option<SideOutput<DeadLetter>>,
+    pending: VecDeque<Turn>,
+    opened: bool,
+    /// The watermark to send when it is due; not sent yet.
+    advanced: Option<Watermark>,
+    batches_since_watermark: u32,
+    watermark_sent_at: Duration,
+    idle_said: bool,
+    retry_after: Duration,
+    ending: Option<EndKind>,
+    warned_at: Option<Duration>,
+}
+
+/// A poll may take this long: the bound on how late control is heard.
+const POLL_BUDGET: Duration = Duration::from_millis(20);
+/// A watermark leaves at most this often, unless the source is quiet.
+const WATERMARK_EVERY: Duration = Duration::from_millis(50);
+const WATERMARK_BATCHES: u32 = 8;
+/// The longest wait between two looks at idleness.
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
+const WARN_EVERY: Duration = Duration::from_secs(1);
+
+impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
+    pub(crate) fn new(source: S, timestamps: F, settings: SourceSettings) -> Self {
+        SourceInput {
+            source,
+            timestamps,
+            clocks: SplitClocks::new(settings.watermarks.clone()),
+            settings,
+            batch: SourceBatch::new(BATCH),
+            pace: None,
+            dead: None,
+            pending: VecDeque::with_capacity(4),
+            opened: false,
+            advanced: None,
+            batches_since_watermark: 0,
+            watermark_sent_at: Duration::ZERO,
+            idle_said: false,
+            retry_after: Duration::ZERO,
+            ending: None,
+            warned_at: None,
+        }
+    }
+
+    /// How long the source has been free to read: waits for consumers do not make a split look silent.
+    fn reading_time(cx: &TaskContext) -> Duration {
+        cx.clock.elapsed().saturating_sub(cx.stats.blocked_time())
+    }
+
+    fn advance(&mut self, advance: Advance) {
+        self.advanced = advance.to.or(self.advanced);
+        if advance.idle && !self.idle_said {
+            self.idle_said = true;
+            self.send_watermark();
+            self.pending.push_back(Turn::Idle);
+        }
+    }
+
+    fn send_watermark(&mut self) {
+        self.pending.extend(self.advanced.take().map(Turn::Watermark));
+        self.batches_since_watermark = 0;
+    }
+
+    fn finish(&mut self, kind: EndKind) {
+        if self.ending.is_some() {
+            return;
+        }
+        self.ending = Some(kind);
+        match kind {
+            EndKind::Flush => self.pending.push_back(Turn::Watermark(Watermark::MAX)),
+            EndKind::Keep => self.send_watermark(),
+        }
+        self.pending.push_back(Turn::End(kind));
+    }
+
+    /// Takes everything out of a polled batch but its records.
+    fn settle_batch(&mut self, cx: &TaskContext) -> Result<()> {
+        let now = Self::reading_time(cx);
+        for (split, started) in std::mem::take(&mut self.batch.splits) {
+            if started {
+                self.clocks.started(split, now);
+            } else {
+                let advance = self.clocks.finished(split, now);
+                self.advance(advance);
+            }
+        }
+        if !self.batch.rejected.is_empty() {
+            self.reject(cx)?;
+        }
+        if self.batch.records.is_empty() {
+            return Ok(());
+        }
+        self.timestamps.stamp(&mut self.batch.records);
+        let mut start = 0;
+        for run in 0..self.batch.runs.len() {
+            let (split, end) = self.batch.runs[run];
+            let latest = self.batch.records[start..end].iter().map(|r| r.time).max();
+            start = end;
+            let advance = self.clocks.observe(split, latest.unwrap_or(EventTime::NONE), now);
+            self.advanced = advance.to.or(self.advanced);
+        }
+        self.idle_said = false;
+        Ok(())
+    }
+
+    #[cold]
+    fn reject(&mut self, cx: &TaskContext) -> Result<()> {
+        let uid = self.settings.uid.clone();
+        let letters = std::mem::take(&mut self.batch.rejected);
+        TaskStats::add(&cx.stats.dead_letters, letters.len() as u64);
+        if self.settings.bad_records == BadRecords::Fail
+            && let Some(l) = letters.first()
+        {
+            return Err(TaskError::user(format!(
+                "cannot decode {} partition {} offset {}: {}; let it go to the dead letters instead with BadRecords::DeadLetter",
+                l.origin, l.partition, l.offset, l.reason
+            ))
+            .at(&uid));
+        }
+        let now = cx.clock.elapsed();
+        if self.warned_at.is_none_or(|at| now.saturating_sub(at) >= WARN_EVERY)
+            && let Some(l) = letters.first()
+        {
+            self.warned_at = Some(now);
+            tracing::warn!(
+                operator = %uid, origin = %l.origin, partition = l.partition, offset = l.offset, reason = %l.reason,
+                count = letters.len(), routed = self.settings.dead_letters.is_read(),
+                "records that do not decode went to the dead letters"
+            );
+        }
+        if let Some(dead) = &mut self.dead {
+            for letter in letters {
+                dead.emit(Record { value: letter.refused_by(&uid), time: EventTime::NONE })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The dead-letter output hears the same signals as the main one.
+    fn pass(&mut self, turn: Turn) -> Result<Turn> {
+        if let Some(dead) = &mut self.dead {
+            let port = dead.signals();
+            match turn {
+                Turn::Batch => Ok(()),
+                Turn::Quiet => port.quiet(),
+                Turn::Watermark(w) => port.watermark(w),
+                Turn::Idle => port.idle(),
+                Turn::Barrier(b) => port.barrier(b),
+                Turn::End(kind) => port.end(kind),
+            }?;
+        }
+        Ok(turn)
+    }
+
+    fn on_mail(&mut self, control: Control) {
+        match control {
+            Control::Run => {}
+            Control::Barrier(b) => self.barrier(b),
+            Control::Drain(kind) => self.finish(kind),
+        }
+    }
+
+    fn barrier(&mut self, b: Barrier) {
+        if self.ending.is_none() {
+            self.pending.push_back(Turn::Barrier(b));
+        }
+    }
+}
+
+impl<S: Source, F: Timestamps<S::Out>> Input<S::Out> for SourceInput<S, F>
+where
+    S::Out: Data,
+{
+    fn open(&mut self, cx: &TaskContext) -> Result<()> {
+        let own = cx.of(&self.settings.uid);
+        if self.settings.dead_letters.is_read() {
+            self.dead = Some(self.settings.dead_letters.open(&own));
+        }
+        blame(&self.settings.uid, || self.source.open(&own))?;
+        self.opened = true;
+        // A cap is for the source as a whole; its subtasks share it evenly.
+        let share = cx.parallelism as f64;
+        self.pace = self.settings.max_rate.map(|rate| Pace::new(rate / share, cx.clock.elapsed()));
+        Ok(())
+    }
+
+    fn next(
+        &mut self,
+        batch: &mut Vec<Record<S::Out>>,
+        cx: &TaskContext,
+        mail: &Mailbox<Control>,
+    ) -> Result<Turn> {
+        loop {
+            while let Some(control) = mail.take() {
+                self.on_mail(control);
+            }
+            if let Some(turn) = self.pending.pop_front() {
+                return self.pass(turn);
+            }
+            if let Some(b) = self.source.external_barrier() {
+                self.barrier(b);
+                continue;
+            }
+            let now = cx.clock.elapsed();
+            if self.batches_since_watermark >= WATERMARK_BATCHES
+                || now.saturating_sub(self.watermark_sent_at) >= WATERMARK_EVERY
+            {
+                let advance = self.clocks.tick(Self::reading_time(cx));
+                self.advance(advance);
+                self.watermark_sent_at = now;
+                self.send_watermark();
+                if !self.pending.is_empty() {
+                    continue;
+                }
+            }
+            let limit = self.pace.as_mut().map_or(BATCH, |pace| pace.allowed(BATCH, now));
+            if limit == 0 {
+                self.retry_after = self.pace.as_ref().map_or(LONGEST_WAIT, Pace::until_next);
+                return self.quiet(cx);
+            }
+            self.batch.clear(limit);
+            std::mem::swap(&mut self.batch.records, batch);
+            let uid = self.settings.uid.clone();
+            let settled = blame(&uid, || {
+                let status = self.source.poll(&mut self.batch, POLL_BUDGET)?;
+                self.settle_batch(cx)?;
+                Ok(status)
+            });
+            std::mem::swap(&mut self.batch.records, batch);
+            let status = settled?;
+            if status == SourceStatus::End {
+                self.finish(EndKind::Flush);
+            }
+            if !batch.is_empty() {
+                if let Some(pace) = &mut self.pace {
+                    pace.take(batch.len());
+                }
+                self.batches_since_watermark += 1;
+                return Ok(Turn::Batch);
+            }
+            match status {
+                SourceStatus::More | SourceStatus::End => {}
+                SourceStatus::Idle(retry_after) => {
+                    self.retry_after = retry_after;
+                    return self.quiet(cx);
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox<Control>) -> Result<()> {
+        let _idle = cx.stats.idle();
+        mail.wait_ready(self.retry_after.min(LONGEST_WAIT), &cx.cancel)
+    }
+
+    fn close(&mut self, outcome: Closing) {
+        if std::mem::take(&mut self.opened) {
+            self.source.close(outcome);
+        }
+    }
+}
+
+impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
+    /// Nothing to read just now: what has advanced leaves at once, and splits silent for too long become idle.
+    fn quiet(&mut self, cx: &TaskContext) -> Result<Turn> {
+        let advance = self.clocks.tick(Self::reading_time(cx));
+        self.advance(advance);
+        if self.clocks.no_splits() && !self.idle_said {
+            self.advance(Advance { to: None, idle: true });
+        }
+        if self.advanced.is_some() {
+            self.watermark_sent_at = cx.clock.elapsed();
+            self.send_watermark();
+        }
+        let first = self.pending.pop_front();
+        match first {
+            Some(turn) => self.pass(turn),
+            None => self.pass(Turn::Quiet),
+        }
+    }
+}

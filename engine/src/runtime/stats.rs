@@ -1,0 +1,260 @@
+//! What a task counts about itself: one writer, any number of readers, one store per batch.
+// HOT: per batch. Clocks are read only where the task waits.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::context::Counter;
+use crate::ids::{OperatorUid, TaskId};
+use crate::time::Watermark;
+
+/// What a task is doing, as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Opening its operators.
+    Opening,
+    /// Open, waiting for the other tasks of the attempt.
+    Ready,
+    /// In the code of its operators.
+    Busy,
+    /// Waiting for input.
+    Idle,
+    /// Waiting for room before this operator (or in it, when it waits for the outside).
+    Blocked(OperatorUid),
+    /// Gone.
+    Exited,
+}
+
+/// A task's own counts. Written by its thread, read by anyone.
+#[derive(Debug)]
+pub(crate) struct TaskStats {
+    task: TaskId,
+    epoch: Instant,
+    pub(crate) records_in: AtomicU64,
+    pub(crate) batches_in: AtomicU64,
+    pub(crate) records_out: AtomicU64,
+    pub(crate) batches_out: AtomicU64,
+    pub(crate) dead_letters: AtomicU64,
+    pub(crate) queued: AtomicUsize,
+    pub(crate) queue_capacity: AtomicUsize,
+    pub(crate) watermark: AtomicI64,
+    idle_ns: AtomicU64,
+    blocked_ns: AtomicU64,
+    running_since_ns: AtomicU64,
+    /// `(nanoseconds since epoch << 3) | activity`: one word, so that readers never see half of a change.
+    activity: AtomicU64,
+    blocked_at: Mutex<Option<OperatorUid>>,
+    counters: Mutex<Vec<(OperatorUid, &'static str, Counter)>>,
+}
+
+/// One reading of a task's counts.
+#[derive(Clone, Debug)]
+pub struct TaskReading {
+    /// Which task.
+    pub task: TaskId,
+    /// Records taken from inputs, or from the outside by a source.
+    pub records_in: u64,
+    /// Batches taken.
+    pub batches_in: u64,
+    /// Records given to outputs, once per consumer, or written by a sink.
+    pub records_out: u64,
+    /// Batches given.
+    pub batches_out: u64,
+    /// Records that went to a dead-letter output.
+    pub dead_letters: u64,
+    /// Elements waiting in its input channels when it last looked.
+    pub queued: usize,
+    /// The room of its input channels, in elements.
+    pub queue_capacity: usize,
+    /// The last watermark it passed on.
+    pub watermark: Watermark,
+    /// Time spent in operators since it ran.
+    pub busy: Duration,
+    /// Time spent waiting for input.
+    pub idle: Duration,
+    /// Time spent waiting for room downstream.
+    pub backpressured: Duration,
+    /// What it is doing now, and for how long.
+    pub activity: (Activity, Duration),
+    /// Counters of its operators: uid, name, count.
+    pub counters: Vec<(OperatorUid, &'static str, u64)>,
+}
+
+const OPENING: u64 = 0;
+const READY: u64 = 1;
+const BUSY: u64 = 2;
+const IDLE: u64 = 3;
+const BLOCKED: u64 = 4;
+const EXITED: u64 = 5;
+
+impl TaskStats {
+    pub(crate) fn new(task: TaskId) -> Arc<Self> {
+        Arc::new(TaskStats {
+            task,
+            epoch: Instant::now(),
+            records_in: AtomicU64::new(0),
+            batches_in: AtomicU64::new(0),
+            records_out: AtomicU64::new(0),
+            batches_out: AtomicU64::new(0),
+            dead_letters: AtomicU64::new(0),
+            queued: AtomicUsize::new(0),
+            queue_capacity: AtomicUsize::new(0),
+            watermark: AtomicI64::new(Watermark::MIN.0),
+            idle_ns: AtomicU64::new(0),
+            blocked_ns: AtomicU64::new(0),
+            running_since_ns: AtomicU64::new(0),
+            activity: AtomicU64::new(OPENING),
+            blocked_at: Mutex::new(None),
+            counters: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Adds to a count of which this thread is the only writer: a load and a store, no locked instruction.
+    #[inline]
+    pub(crate) fn add(count: &AtomicU64, n: u64) {
+        count.store(count.load(Relaxed) + n, Relaxed);
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    fn set(&self, activity: u64) -> u64 {
+        let now = self.now_ns();
+        self.activity.store((now << 3) | activity, Relaxed);
+        now
+    }
+
+    pub(crate) fn ready(&self) {
+        self.set(READY);
+    }
+
+    pub(crate) fn running(&self) {
+        let now = self.set(BUSY);
+        self.running_since_ns.store(now.max(1), Relaxed);
+    }
+
+    pub(crate) fn exited(&self) {
+        // Times stand still from here on.
+        let reading = self.reading();
+        self.idle_ns.store(reading.idle.as_nanos() as u64, Relaxed);
+        self.blocked_ns.store(reading.backpressured.as_nanos() as u64, Relaxed);
+        self.set(EXITED);
+    }
+
+    /// Counts the time until the guard drops as idle.
+    pub(crate) fn idle(&self) -> Waiting<'_> {
+        Waiting { stats: self, since: self.set(IDLE), into: &self.idle_ns }
+    }
+
+    /// Counts the time until the guard drops as backpressured.
+    pub(crate) fn blocked(&self, at: &OperatorUid) -> Waiting<'_> {
+        *self.blocked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(at.clone());
+        Waiting { stats: self, since: self.set(BLOCKED), into: &self.blocked_ns }
+    }
+
+    pub(crate) fn counter(&self, uid: &OperatorUid, name: &'static str) -> Counter {
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, _, c)) = counters.iter().find(|(u, n, _)| u == uid && *n == name) {
+            return c.clone();
+        }
+        let counter = Counter::default();
+        counters.push((uid.clone(), name, counter.clone()));
+        counter
+    }
+
+    /// Time spent backpressured so far, by completed waits.
+    pub(crate) fn blocked_time(&self) -> Duration {
+        Duration::from_nanos(self.blocked_ns.load(Relaxed))
+    }
+
+    /// Reads every count. The counts are each exact but not of one instant.
+    pub(crate) fn reading(&self) -> TaskReading {
+        let word = self.activity.load(Relaxed);
+        let (activity, since) = (word & 7, word >> 3);
+        let now = self.now_ns();
+        let lasting = now.saturating_sub(since);
+        let mut idle = self.idle_ns.load(Relaxed);
+        let mut blocked = self.blocked_ns.load(Relaxed);
+        match activity {
+            IDLE => idle += lasting,
+            BLOCKED => blocked += lasting,
+            _ => {}
+        }
+        let start = self.running_since_ns.load(Relaxed);
+        let end = if activity == EXITED { since } else { now };
+        let ran = if start == 0 { 0 } else { end.saturating_sub(start) };
+        let activity = match activity {
+            OPENING => Activity::Opening,
+            READY => Activity::Ready,
+            IDLE => Activity::Idle,
+            BLOCKED => {
+                let at = self.blocked_at.lock().unwrap_or_else(PoisonError::into_inner);
+                Activity::Blocked(at.clone().unwrap_or_else(|| self.task.chain.clone()))
+            }
+            EXITED => Activity::Exited,
+            _ => Activity::Busy,
+        };
+        TaskReading {
+            task: self.task.clone(),
+            records_in: self.records_in.load(Relaxed),
+            batches_in: self.batches_in.load(Relaxed),
+            records_out: self.records_out.load(Relaxed),
+            batches_out: self.batches_out.load(Relaxed),
+            dead_letters: self.dead_letters.load(Relaxed),
+            queued: self.queued.load(Relaxed),
+            queue_capacity: self.queue_capacity.load(Relaxed),
+            watermark: Watermark(self.watermark.load(Relaxed)),
+            busy: Duration::from_nanos(ran.saturating_sub(idle + blocked)),
+            idle: Duration::from_nanos(idle),
+            backpressured: Duration::from_nanos(blocked),
+            activity: (activity, Duration::from_nanos(lasting)),
+            counters: (self.counters.lock().unwrap_or_else(PoisonError::into_inner).iter())
+                .map(|(uid, name, c)| (uid.clone(), *name, c.get()))
+                .collect(),
+        }
+    }
+}
+
+/// A wait in progress; its time is counted when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a> {
+    stats: &'a TaskStats,
+    since: u64,
+    into: &'a AtomicU64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let now = self.stats.set(BUSY);
+        TaskStats::add(self.into, now - self.since);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_counted_while_they_last_and_add_up() {
+        let stats = TaskStats::new(TaskId { chain: "t".into(), subtask: 0 });
+        stats.running();
+        let waiting = stats.blocked(&"the sink".into());
+        while stats.reading().backpressured < Duration::from_millis(2) {
+            std::hint::spin_loop();
+        }
+        assert_eq!(stats.reading().activity.0, Activity::Blocked("the sink".into()));
+        drop(waiting);
+        drop(stats.idle());
+        stats.exited();
+        let r = stats.reading();
+        assert!(r.backpressured >= Duration::from_millis(2));
+        let total = r.busy + r.idle + r.backpressured;
+        assert_eq!(total, {
+            let r = stats.reading();
+            r.busy + r.idle + r.backpressured
+        });
+        assert_eq!(r.activity.0, Activity::Exited);
+    }
+}

@@ -1,0 +1,116 @@
+//! The loop of a task: open, wait for the others, then turn after turn until the end, a failure or a cancel.
+// HOT: the inner `for` is the record path.
+
+use crate::context::TaskContext;
+use crate::element::{Data, Record};
+use crate::error::Result;
+use crate::operator::Closing;
+use crate::pipe::Stage;
+use crate::runtime::channel::Mailbox;
+use crate::runtime::input::{Control, Input, Turn};
+use crate::runtime::stats::TaskStats;
+use crate::time::Watermark;
+
+/// A whole task with its types forgotten: one virtual call per life of a task.
+pub trait TaskBody: Send {
+    /// Runs the task to its end on the calling thread.
+    ///
+    /// # Errors
+    /// Whatever ended it before its input did.
+    fn run(self: Box<Self>, seat: Seat<'_>) -> Result<()>;
+}
+
+/// What a task is handed when its thread starts.
+pub struct Seat<'a> {
+    pub(crate) cx: &'a TaskContext,
+    pub(crate) mail: &'a Mailbox<Control>,
+    /// Says that every operator of the task is open.
+    pub(crate) ready: &'a dyn Fn(),
+}
+
+impl std::fmt::Debug for Seat<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Seat({})", self.cx.task)
+    }
+}
+
+/// An input and the chain it feeds.
+pub(crate) struct Task<T, C> {
+    input: Box<dyn Input<T>>,
+    chain: C,
+}
+
+impl<T: Data, C: Stage<T>> Task<T, C> {
+    pub(crate) fn boxed(input: Box<dyn Input<T>>, chain: C) -> Box<dyn TaskBody> {
+        Box::new(Task { input, chain })
+    }
+}
+
+impl<T: Data, C: Stage<T>> TaskBody for Task<T, C> {
+    fn run(mut self: Box<Self>, seat: Seat<'_>) -> Result<()> {
+        // Closes on every way out, a panic included.
+        struct Closer<'a, T: Data, C: Stage<T>> {
+            task: &'a mut Task<T, C>,
+            outcome: Closing,
+        }
+        impl<T: Data, C: Stage<T>> Drop for Closer<'_, T, C> {
+            fn drop(&mut self) {
+                self.task.input.close(self.outcome);
+                self.task.chain.close(self.outcome);
+            }
+        }
+        let mut closer = Closer { task: &mut *self, outcome: Closing::NeverRan };
+        let Seat { cx, mail, ready } = seat;
+        closer.task.chain.open(cx)?;
+        closer.task.input.open(cx)?;
+        cx.stats.ready();
+        ready();
+        while mail.wait(&cx.cancel)? != Control::Run {}
+        closer.outcome = Closing::Stopped;
+        cx.stats.running();
+        turns(&mut *closer.task.input, &mut closer.task.chain, cx, mail)?;
+        closer.outcome = Closing::Ended;
+        Ok(())
+    }
+}
+
+fn turns<T: Data, C: Stage<T>>(
+    input: &mut dyn Input<T>,
+    chain: &mut C,
+    cx: &TaskContext,
+    mail: &Mailbox<Control>,
+) -> Result<()> {
+    let mut batch: Vec<Record<T>> = Vec::new();
+    loop {
+        if cx.cancel.is_cancelled() {
+            return Err(crate::error::TaskError::cancelled());
+        }
+        match input.next(&mut batch, cx, mail)? {
+            Turn::Batch => {
+                TaskStats::add(&cx.stats.records_in, batch.len() as u64);
+                TaskStats::add(&cx.stats.batches_in, 1);
+                for record in batch.drain(..) {
+                    chain.emit(record)?;
+                }
+                chain.batch_end()?;
+            }
+            Turn::Quiet => {
+                chain.quiet()?;
+                input.wait(cx, mail)?;
+            }
+            Turn::Watermark(w) => {
+                chain.watermark(w)?;
+                cx.stats.watermark.store(w.0, std::sync::atomic::Ordering::Relaxed);
+            }
+            Turn::Idle => chain.idle()?,
+            Turn::Barrier(b) => chain.barrier(b)?,
+            Turn::End(kind) => {
+                debug_assert!(
+                    kind != crate::EndKind::Flush
+                        || cx.stats.watermark.load(std::sync::atomic::Ordering::Relaxed) == Watermark::MAX.0
+                );
+                return chain.end(kind);
+            }
+        }
+    }
+}

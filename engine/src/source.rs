@@ -1,0 +1,136 @@
+//! Where a stream enters the job: the source contract and the batch a source fills.
+
+use std::time::Duration;
+
+use crate::context::OperatorContext;
+use crate::dead_letter::DeadLetter;
+use crate::element::{Barrier, Data, Record};
+use crate::error::Result;
+use crate::operator::Closing;
+use crate::time::EventTime;
+
+/// The beginning of a stream. `Clone` is for the recipe: one copy per subtask is taken before `open`.
+///
+/// *Order*: `open`; then `poll` until it says [`SourceStatus::End`] or the job drains; then `close`. All on one thread.
+pub trait Source: Clone + Send + 'static {
+    /// What it gives.
+    type Out: Data;
+
+    /// Called once, before any record of any task flows. `cx` says which share of the splits is this subtask's. May
+    /// block; an error fails the start and names this source.
+    ///
+    /// # Errors
+    /// Whatever keeps the source from working.
+    fn open(&mut self, cx: &OperatorContext) -> Result<()>;
+
+    /// Pushes records while `out` has room, and returns within about `budget`, whether or not there were any.
+    ///
+    /// # Errors
+    /// An error fails the job; a record that does not decode is not one: give it to [`SourceBatch::reject`].
+    fn poll(&mut self, out: &mut SourceBatch<Self::Out>, budget: Duration) -> Result<SourceStatus>;
+
+    /// A checkpoint mark that the outside world put here, asked for before each `poll` (what Flink calls an externally
+    /// induced checkpoint). Sources without such marks keep the default.
+    fn external_barrier(&mut self) -> Option<Barrier> {
+        None
+    }
+
+    /// Called last, also after a failure elsewhere. Must not block for long.
+    fn close(&mut self, outcome: Closing) {
+        let _ = outcome;
+    }
+}
+
+/// What a source has to say after a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceStatus {
+    /// There may be more at once.
+    More,
+    /// Nothing is ready; ask again after this long at the latest. The task waits, and hears control meanwhile.
+    Idle(Duration),
+    /// This subtask will never have another record.
+    End,
+}
+
+/// One ordered part of a source's input (a partition, a file): the unit that watermarks are kept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SplitId(pub u32);
+
+/// What a poll fills: records in runs of the same split, dead letters, and news about splits.
+#[derive(Debug)]
+pub struct SourceBatch<T> {
+    pub(crate) records: Vec<Record<T>>,
+    /// `(split, end)`: records up to index `end` came from `split`.
+    pub(crate) runs: Vec<(SplitId, usize)>,
+    pub(crate) rejected: Vec<DeadLetter>,
+    pub(crate) splits: Vec<(SplitId, bool)>,
+    limit: usize,
+}
+
+impl<T> SourceBatch<T> {
+    /// An empty batch with room for `limit` records.
+    pub fn new(limit: usize) -> Self {
+        SourceBatch {
+            records: Vec::with_capacity(limit),
+            runs: Vec::new(),
+            rejected: Vec::new(),
+            splits: Vec::new(),
+            limit,
+        }
+    }
+
+    /// How many more records fit. A source stops at 0.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.records.len())
+    }
+
+    /// Adds a record of `split`. `time` is the source's own idea of when it happened; an `event_time` extractor replaces it.
+    #[inline]
+    pub fn push(&mut self, split: SplitId, value: T, time: EventTime) {
+        self.records.push(Record { value, time });
+        let end = self.records.len();
+        match self.runs.last_mut() {
+            Some(run) if run.0 == split => run.1 = end,
+            _ => self.runs.push((split, end)),
+        }
+    }
+
+    /// Adds a record that could not be decoded; the engine counts it and routes it to the dead-letter output.
+    pub fn reject(&mut self, letter: DeadLetter) {
+        self.rejected.push(letter);
+    }
+
+    /// Announces a split: its watermark holds the source's back from now on, until it is idle or finished.
+    pub fn split_started(&mut self, split: SplitId) {
+        self.splits.push((split, true));
+    }
+
+    /// Says that a split will give nothing more: its watermark no longer counts.
+    pub fn split_finished(&mut self, split: SplitId) {
+        self.splits.push((split, false));
+    }
+
+    /// The records so far.
+    pub fn records(&self) -> &[Record<T>] {
+        &self.records
+    }
+
+    /// What was rejected so far.
+    pub fn rejected(&self) -> &[DeadLetter] {
+        &self.rejected
+    }
+
+    /// True when there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.rejected.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self, limit: usize) {
+        self.records.clear();
+        self.runs.clear();
+        self.rejected.clear();
+        self.splits.clear();
+        self.limit = limit;
+    }
+}

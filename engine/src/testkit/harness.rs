@@ -1,0 +1,171 @@
+//! `OpHarness`: one operator driven by hand, element by element, with everything it gives collected.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::context::OperatorContext;
+use crate::element::{Barrier, Data, Element, EndKind, Record};
+use crate::error::Result;
+use crate::ids::CheckpointId;
+use crate::operator::{Closing, Collector, Operator};
+use crate::protocol::ProtocolCheck;
+use crate::runtime::channel::{Peeked, Rx};
+use crate::runtime::edge::{Edge, LayEdge, Partitioning};
+use crate::side::SideSlot;
+use crate::time::{EventTime, Watermark};
+
+/// Drives one subtask of one operator on the calling thread.
+///
+/// Signals reach the operator and its side outputs in the order that a task would give them, and the protocol is checked
+/// (watermarks rise, nothing after the end).
+#[derive(Debug)]
+pub struct OpHarness<In: Data, Op: Operator<In>> {
+    op: Op,
+    out: Collected<Op::Out>,
+    check: ProtocolCheck,
+    _in: std::marker::PhantomData<fn(In)>,
+}
+
+/// Records collected in memory.
+#[derive(Debug)]
+struct Collected<T>(Vec<Record<T>>);
+
+impl<T> Collector<T> for Collected<T> {
+    fn emit(&mut self, record: Record<T>) -> Result<()> {
+        self.0.push(record);
+        Ok(())
+    }
+}
+
+/// What a side output gave.
+#[derive(Debug)]
+pub struct SideProbe<T> {
+    channel: Rx<T>,
+    records: Arc<Mutex<Vec<Record<T>>>>,
+}
+
+impl<T: Data> SideProbe<T> {
+    /// Attaches to a side output; to be called before the harness opens the operator.
+    pub fn attach(slot: &SideSlot<T>) -> Self {
+        let edge = Edge::new();
+        // Deep enough for any test that looks now and then; a full channel would wait for ever on one thread.
+        edge.lay(1, 1, 1 << 16, Partitioning::Forward, &"side".into());
+        let channel = edge.take_rx(0).remove(0);
+        slot.legs.lock().unwrap_or_else(PoisonError::into_inner).push(edge);
+        SideProbe { channel, records: Arc::default() }
+    }
+
+    /// Takes what has arrived. A side output passes records on when its operator is quiet or gets a signal.
+    pub fn take(&self) -> Vec<Record<T>> {
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Peeked::Got(element) = self.channel.peek() {
+            if let Element::Batch(batch) = element {
+                records.extend(batch);
+            }
+        }
+        std::mem::take(&mut *records)
+    }
+}
+
+impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
+    /// Opens `op` as the only subtask of the operator `under-test`.
+    ///
+    /// # Errors
+    /// What `open` says.
+    pub fn new(op: Op) -> Result<Self> {
+        Self::with(op, &super::context("under-test", 0, 1))
+    }
+
+    /// Opens `op` with a context of the test's own.
+    ///
+    /// # Errors
+    /// What `open` says.
+    pub fn with(mut op: Op, cx: &OperatorContext) -> Result<Self> {
+        op.open(cx)?;
+        Ok(OpHarness {
+            op,
+            out: Collected(Vec::new()),
+            check: ProtocolCheck::default(),
+            _in: std::marker::PhantomData,
+        })
+    }
+
+    /// The operator itself.
+    pub fn op(&mut self) -> &mut Op {
+        &mut self.op
+    }
+
+    /// A record of `value` at `ms`, as a batch of one.
+    ///
+    /// # Errors
+    /// What the operator says; so for every method here.
+    pub fn send(&mut self, value: In, ms: i64) -> Result<()> {
+        self.batch([(value, ms)])
+    }
+
+    /// A batch.
+    ///
+    /// # Errors
+    /// As for `send`.
+    pub fn batch(&mut self, records: impl IntoIterator<Item = (In, i64)>) -> Result<()> {
+        self.check.passes();
+        for (value, ms) in records {
+            self.op.process(Record { value, time: EventTime(ms) }, &mut self.out)?;
+        }
+        self.op.on_batch_end(&mut self.out)
+    }
+
+    /// No input is ready.
+    ///
+    /// # Errors
+    /// As for `send`.
+    pub fn quiet(&mut self) -> Result<()> {
+        self.op.on_quiet(&mut self.out)?;
+        self.op.sides().map_or(Ok(()), |s| s.quiet())
+    }
+
+    /// Event time advances to `ms`.
+    ///
+    /// # Errors
+    /// As for `send`.
+    pub fn watermark(&mut self, ms: i64) -> Result<()> {
+        self.check.watermark(Watermark(ms));
+        self.op.on_watermark(Watermark(ms), &mut self.out)?;
+        self.op.sides().map_or(Ok(()), |s| s.watermark(Watermark(ms)))
+    }
+
+    /// Checkpoint `id` cuts here.
+    ///
+    /// # Errors
+    /// As for `send`.
+    pub fn barrier(&mut self, id: u64) -> Result<()> {
+        self.check.passes();
+        let barrier = Barrier { checkpoint: CheckpointId(id) };
+        self.op.snapshot(barrier)?;
+        self.op.sides().map_or(Ok(()), |s| s.barrier(barrier))
+    }
+
+    /// The input ends; a flush is preceded by the last watermark, as in a job.
+    ///
+    /// # Errors
+    /// As for `send`.
+    pub fn end(&mut self, kind: EndKind) -> Result<()> {
+        if kind == EndKind::Flush {
+            self.watermark(Watermark::MAX.0)?;
+        }
+        self.check.end();
+        self.op.on_end(kind, &mut self.out)?;
+        self.op.sides().map_or(Ok(()), |s| s.end(kind))?;
+        self.op.close(Closing::Ended);
+        Ok(())
+    }
+
+    /// Takes what the operator gave since the last call.
+    pub fn take(&mut self) -> Vec<Record<Op::Out>> {
+        std::mem::take(&mut self.out.0)
+    }
+
+    /// Like `take`, without the times.
+    pub fn take_values(&mut self) -> Vec<Op::Out> {
+        self.take().into_iter().map(|r| r.value).collect()
+    }
+}

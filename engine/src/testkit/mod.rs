@@ -1,0 +1,41 @@
+//! For tests of a user's own operators, sources, sinks and jobs: contexts, a hand-moved clock, harnesses, probes.
+
+mod clock;
+mod harness;
+mod jobs;
+mod script;
+
+pub use clock::ManualClock;
+pub use harness::{OpHarness, SideProbe};
+pub use jobs::{run_within, thread_names, until};
+pub use script::{Line, NullSink, Probe, ScriptSource, Seen};
+
+use crate::context::{OperatorContext, TaskContext};
+use crate::ids::{AttemptId, TaskId};
+use crate::runtime::channel::cancellation;
+use crate::runtime::stats::TaskStats;
+use crate::time::SystemClock;
+
+/// A context as a task would give it to the operator `uid`; its attempt is never cancelled.
+pub fn context(uid: &str, subtask: usize, parallelism: usize) -> OperatorContext {
+    let mut cx = task_context(uid);
+    cx.task.subtask = subtask;
+    cx.parallelism = parallelism;
+    cx.of(&uid.into())
+}
+
+pub(crate) fn task_context(chain: &str) -> TaskContext {
+    let task = TaskId { chain: chain.into(), subtask: 0 };
+    let (alive, cancel) = cancellation();
+    // Forgotten, not dropped: dropping the handle would cancel.
+    std::mem::forget(alive);
+    TaskContext {
+        stats: TaskStats::new(task.clone()),
+        task,
+        parallelism: 1,
+        attempt: AttemptId::FIRST,
+        key_groups: weir_state::KEY_GROUPS,
+        clock: SystemClock::shared(),
+        cancel,
+    }
+}

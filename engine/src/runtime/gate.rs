@@ -59,8 +59,12 @@ impl<T> Gate<T> {
         self.ended = Some(self.ended.map_or(kind, |k| k.min(kind)));
         let outcome = self.aligner.end(i);
         self.align(outcome);
-        let advance = self.frontier.end(i);
-        self.advance(advance);
+        // An input that will go on in another life still holds event time back, or its siblings' last watermarks would
+        // fire what is to be kept.
+        if kind == EndKind::Flush {
+            let advance = self.frontier.end(i);
+            self.advance(advance);
+        }
         if self.aligner.all_ended() {
             self.pending.push_back(Turn::End(self.ended.unwrap_or(EndKind::Keep)));
         }

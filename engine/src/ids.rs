@@ -29,6 +29,18 @@ impl From<String> for OperatorUid {
     }
 }
 
+impl Serialize for OperatorUid {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
+
+impl Serialize for TaskId {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 impl Borrow<str> for OperatorUid {
     fn borrow(&self) -> &str {
         &self.0

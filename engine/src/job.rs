@@ -237,6 +237,11 @@ impl JobHandle {
         self.result(Some(time))
     }
 
+    /// What may be shown of it to others, without the power to stop it.
+    pub(crate) fn view(&self) -> JobView {
+        JobView { board: self.board.clone() }
+    }
+
     /// True when the job is over.
     pub fn is_over(&self) -> bool {
         self.board.result().get().is_some()
@@ -254,6 +259,38 @@ impl JobHandle {
             return Some(Err(self.lost()));
         }
         Some(result)
+    }
+}
+
+/// A job as others may see it.
+#[derive(Clone)]
+pub(crate) struct JobView {
+    board: Arc<Board>,
+}
+
+impl std::fmt::Debug for JobView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "JobView({})", self.plan().job)
+    }
+}
+
+impl JobView {
+    pub(crate) fn plan(&self) -> &Plan {
+        self.board.plan()
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.board.status()
+    }
+
+    /// Name, states and tasks, as JSON.
+    pub(crate) fn describe(&self) -> serde_json::Value {
+        serde_json::json!({
+            "job": self.plan().job,
+            "status": self.status(),
+            "history": self.board.history(),
+            "tasks": self.board.readings(),
+        })
     }
 }
 

@@ -14,6 +14,7 @@ mod dead_letter;
 mod element;
 mod error;
 mod graph;
+pub mod http;
 mod ids;
 mod job;
 pub mod log;

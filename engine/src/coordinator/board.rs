@@ -54,17 +54,7 @@ impl Board {
     pub(crate) fn holding(&self) -> String {
         let alive: Vec<String> = (self.readings().iter())
             .filter(|r| r.activity.0 != Activity::Exited)
-            .map(|r| {
-                let doing = match &r.activity.0 {
-                    Activity::Opening => "opening".to_owned(),
-                    Activity::Ready => "waiting for the others to open".to_owned(),
-                    Activity::Busy => "in operator code".to_owned(),
-                    Activity::Idle => "waiting for input".to_owned(),
-                    Activity::Blocked(at) => format!("waiting for {at}"),
-                    Activity::Exited => "gone".to_owned(),
-                };
-                format!("{} {doing} for {:.1?}", r.task, r.activity.1)
-            })
+            .map(|r| format!("{} {} for {:.1?}", r.task, r.activity.0, r.activity.1))
             .collect();
         if alive.is_empty() { "nothing: every task has exited".into() } else { alive.join(", ") }
     }

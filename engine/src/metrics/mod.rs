@@ -1,6 +1,9 @@
 //! Counts on their way to the `metrics` facade: once a second, never on the record path. Names: docs/metrics.md.
 
 pub mod process;
+mod recorder;
+
+pub use recorder::{install, render};
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 

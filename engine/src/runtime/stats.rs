@@ -1,9 +1,12 @@
 //! What a task counts about itself: one writer, any number of readers, one store per batch.
 // HOT: per batch. Clocks are read only where the task waits.
 
+use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use serde::{Serialize, Serializer};
 
 use crate::context::Counter;
 use crate::ids::{OperatorUid, TaskId};
@@ -24,6 +27,19 @@ pub enum Activity {
     Blocked(OperatorUid),
     /// Gone.
     Exited,
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Activity::Opening => f.write_str("opening"),
+            Activity::Ready => f.write_str("waiting for the others to open"),
+            Activity::Busy => f.write_str("in operator code"),
+            Activity::Idle => f.write_str("waiting for input"),
+            Activity::Blocked(at) => write!(f, "waiting for {at}"),
+            Activity::Exited => f.write_str("gone"),
+        }
+    }
 }
 
 /// A task's own counts. Written by its thread, read by anyone.
@@ -48,8 +64,8 @@ pub(crate) struct TaskStats {
     counters: Mutex<Vec<(OperatorUid, &'static str, Counter)>>,
 }
 
-/// One reading of a task's counts.
-#[derive(Clone, Debug)]
+/// One reading of a task's counts. As JSON, times are in milliseconds.
+#[derive(Clone, Debug, Serialize)]
 pub struct TaskReading {
     /// Which task.
     pub task: TaskId,
@@ -70,15 +86,30 @@ pub struct TaskReading {
     /// The last watermark it passed on.
     pub watermark: Watermark,
     /// Time spent in operators since it ran.
+    #[serde(serialize_with = "as_millis")]
     pub busy: Duration,
     /// Time spent waiting for input.
+    #[serde(serialize_with = "as_millis")]
     pub idle: Duration,
     /// Time spent waiting for room downstream.
+    #[serde(serialize_with = "as_millis")]
     pub backpressured: Duration,
     /// What it is doing now, and for how long.
+    #[serde(serialize_with = "activity_as_json")]
     pub activity: (Activity, Duration),
     /// Counters of its operators: uid, name, count.
     pub counters: Vec<(OperatorUid, &'static str, u64)>,
+}
+
+fn as_millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(time.as_millis() as u64)
+}
+
+fn activity_as_json<S: Serializer>(
+    (activity, time): &(Activity, Duration),
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{activity} for {time:.1?}"))
 }
 
 const OPENING: u64 = 0;

@@ -1,4 +1,5 @@
 //! Whole jobs on the runtime: routing, barriers, ends, drains, cancels, panics; nothing hangs, nothing is left behind.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,207 @@
+//! The routes: what each answers, as JSON unless it says otherwise.
+
+use actix_web::http::StatusCode;
+use actix_web::web::{self, Data, Path, Query, ServiceConfig};
+use actix_web::{HttpResponse, ResponseError};
+use serde::{Deserialize, Serialize};
+use weir_state::profile::{Page, Predicate, Reader, UserId, Version};
+
+use super::Shown;
+use crate::job::JobView;
+use crate::metrics;
+
+/// The most users that one answer lists.
+const MOST_IDS: usize = 10_000;
+
+pub(super) fn routes(config: &mut ServiceConfig) {
+    config
+        .route("/", web::get().to(index))
+        .route("/health", web::get().to(health))
+        .route("/metrics", web::get().to(prometheus))
+        .route("/job", web::get().to(job))
+        .route("/plan", web::get().to(plan))
+        .route("/segments/count", web::get().to(count))
+        .route("/segments/ids", web::get().to(ids))
+        .route("/profiles/{user}", web::get().to(profile))
+        .default_service(web::to(async || {
+            HttpResponse::from(Refusal::missing("no such route; GET / lists them"))
+        }));
+}
+
+/// What went wrong, for the one who asked.
+#[derive(Debug, Serialize)]
+struct Refusal {
+    #[serde(skip)]
+    status: StatusCode,
+    error: String,
+}
+
+impl Refusal {
+    fn bad(error: impl Into<String>) -> Self {
+        Refusal { status: StatusCode::BAD_REQUEST, error: error.into() }
+    }
+    fn missing(error: impl Into<String>) -> Self {
+        Refusal { status: StatusCode::NOT_FOUND, error: error.into() }
+    }
+    fn not_yet(error: impl Into<String>) -> Self {
+        Refusal { status: StatusCode::SERVICE_UNAVAILABLE, error: error.into() }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.error)
+    }
+}
+
+impl ResponseError for Refusal {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+    fn error_response(&self) -> HttpResponse {
+        HttpResponse::build(self.status).json(self)
+    }
+}
+
+impl From<Refusal> for HttpResponse {
+    fn from(refusal: Refusal) -> Self {
+        refusal.error_response()
+    }
+}
+
+type Answered = Result<HttpResponse, Refusal>;
+
+async fn index() -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain; charset=utf-8").body(
+        "GET /segments/count?q=CONDITION   users who match, e.g. q=buys_total >= 2 and hasAny(categories, ['4756105'])\n\
+         GET /segments/ids?q=CONDITION&offset=0&limit=100   who they are\n\
+         GET /profiles/USER    every tag of one user\n\
+         GET /job              state, tasks and their counts\n\
+         GET /plan             the plan as text; ?format=dot or json\n\
+         GET /metrics          Prometheus text\n\
+         GET /health           200 while the job runs\n",
+    )
+}
+
+#[derive(Deserialize)]
+struct SegmentQuery {
+    q: Option<String>,
+    #[serde(default)]
+    offset: u64,
+    limit: Option<usize>,
+}
+
+impl SegmentQuery {
+    fn predicate(&self) -> Result<Predicate, Refusal> {
+        let text = self.q.as_deref().unwrap_or_default();
+        if text.trim().is_empty() {
+            return Err(Refusal::bad("q is missing: the condition, e.g. q=buys_total >= 2"));
+        }
+        Predicate::parse(text).map_err(|e| Refusal::bad(e.to_string()))
+    }
+}
+
+fn reader(shown: &Data<Shown>) -> Result<Reader, Refusal> {
+    shown.profiles.clone().ok_or_else(|| Refusal::missing("this job keeps no profiles"))
+}
+
+#[derive(Serialize)]
+struct Read<T> {
+    #[serde(flatten)]
+    value: T,
+    version: Version,
+    age_ms: u64,
+}
+
+fn read<T: Serialize>(value: T, version: Version) -> HttpResponse {
+    HttpResponse::Ok().json(Read { value, version, age_ms: version.age().as_millis() as u64 })
+}
+
+/// Queries use the processor, so they run beside the thread that answers, not on it.
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    web::block(work).await.map_err(|e| Refusal::not_yet(format!("too busy: {e}")))
+}
+
+async fn count(shown: Data<Shown>, query: Result<Query<SegmentQuery>, actix_web::Error>) -> Answered {
+    #[derive(Serialize)]
+    struct Count {
+        count: u64,
+    }
+    let query = query.map_err(|e| Refusal::bad(e.to_string()))?;
+    let (reader, predicate) = (reader(&shown)?, query.predicate()?);
+    let answer =
+        off_thread(move || reader.count(&predicate)).await?.map_err(|e| Refusal::bad(e.to_string()))?;
+    Ok(read(Count { count: answer.value }, answer.version))
+}
+
+async fn ids(shown: Data<Shown>, query: Result<Query<SegmentQuery>, actix_web::Error>) -> Answered {
+    #[derive(Serialize)]
+    struct Ids {
+        ids: Vec<UserId>,
+    }
+    let query = query.map_err(|e| Refusal::bad(e.to_string()))?;
+    let limit = query.limit.unwrap_or(100);
+    if limit > MOST_IDS {
+        return Err(Refusal::bad(format!("limit is {limit}: at most {MOST_IDS}; page on with offset")));
+    }
+    let page = Page { offset: query.offset, limit };
+    let (reader, predicate) = (reader(&shown)?, query.predicate()?);
+    let answer =
+        off_thread(move || reader.ids(&predicate, page)).await?.map_err(|e| Refusal::bad(e.to_string()))?;
+    Ok(read(Ids { ids: answer.value }, answer.version))
+}
+
+async fn profile(shown: Data<Shown>, user: Path<String>) -> Answered {
+    #[derive(Serialize)]
+    struct Profile<U, T> {
+        user: U,
+        tags: T,
+    }
+    let reader = reader(&shown)?;
+    // A path has no types: digits name the numeric user first, then the one whose name is digits.
+    let number = user.parse::<u64>().ok().map(UserId::from);
+    let candidates = number.into_iter().chain([UserId::from(user.as_str())]);
+    for id in candidates {
+        let answer = reader.profile(&id);
+        if let Some(tags) = answer.value {
+            return Ok(read(Profile { user: id, tags }, answer.version));
+        }
+    }
+    Err(Refusal::missing(format!("no user {:?} in this version", user.as_str())))
+}
+
+fn view(shown: &Data<Shown>) -> Result<&JobView, Refusal> {
+    shown.job.get().ok_or_else(|| Refusal::not_yet("the job has not started yet"))
+}
+
+async fn health(shown: Data<Shown>) -> Answered {
+    let status = view(&shown)?.status();
+    let code = if status.state.is_final() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    Ok(HttpResponse::build(code).json(status))
+}
+
+async fn job(shown: Data<Shown>) -> Answered {
+    Ok(HttpResponse::Ok().json(view(&shown)?.describe()))
+}
+
+#[derive(Deserialize)]
+struct PlanQuery {
+    format: Option<String>,
+}
+
+async fn plan(shown: Data<Shown>, query: Query<PlanQuery>) -> Answered {
+    let plan = view(&shown)?.plan();
+    let (kind, body) = match query.format.as_deref().unwrap_or("text") {
+        "text" => ("text/plain; charset=utf-8", plan.to_string()),
+        "dot" => ("text/vnd.graphviz; charset=utf-8", plan.to_dot()),
+        "json" => ("application/json", plan.to_json()),
+        other => return Err(Refusal::bad(format!("format is {other:?}: text, dot or json"))),
+    };
+    Ok(HttpResponse::Ok().content_type(kind).body(body))
+}
+
+async fn prometheus() -> Answered {
+    let text = metrics::render()
+        .ok_or_else(|| Refusal::missing("metrics go to another recorder of this process"))?;
+    Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
+}

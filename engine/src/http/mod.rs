@@ -1,0 +1,166 @@
+//! The HTTP side of a job: segment counts, profiles, metrics, plan and status, from a thread of its own.
+
+mod answers;
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+use actix_web::dev::ServerHandle;
+use actix_web::{App, HttpServer, web};
+use weir_state::profile::{Profiles, Reader};
+
+use crate::job::{JobHandle, JobView};
+use crate::metrics;
+use crate::runtime::latch::Latch;
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpError {
+    /// The address does not read as one.
+    #[error(
+        "{address:?} is not an address to listen on ({reason}): write host:port, such as 127.0.0.1:8080; port 0 takes a free one"
+    )]
+    Address {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The port is taken or not allowed.
+    #[error("cannot listen on {address}: {reason}; choose another port, or 0 for a free one")]
+    Listen {
+        /// What was given.
+        address: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// No thread for it.
+    #[error("cannot start the HTTP server: {reason}")]
+    Start {
+        /// What the system says.
+        reason: String,
+    },
+}
+
+/// What requests are answered from.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    profiles: Option<Reader>,
+    /// Set when the job has started; asked for before that, it is not there yet.
+    job: OnceLock<JobView>,
+}
+
+/// A port that is taken and not yet served: take it before a job starts, so that a taken port stops nothing half way.
+#[derive(Debug)]
+pub struct HttpPort {
+    listener: TcpListener,
+    address: SocketAddr,
+    profiles: Option<Reader>,
+}
+
+impl HttpPort {
+    /// Listens on `address` (`host:port`; port 0 takes a free one), and installs the metrics recorder.
+    ///
+    /// # Errors
+    /// When the address makes no sense or cannot be taken.
+    pub fn bind(address: &str) -> Result<Self, HttpError> {
+        let parsed: Vec<SocketAddr> = (address.to_socket_addrs())
+            .map_err(|e| HttpError::Address { address: address.into(), reason: e.to_string() })?
+            .collect();
+        let failed = |e: std::io::Error| HttpError::Listen { address: address.into(), reason: e.to_string() };
+        let listener = TcpListener::bind(parsed.as_slice()).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        metrics::install();
+        Ok(HttpPort { listener, address, profiles: None })
+    }
+
+    /// Answers `/segments/…` and `/profiles/…` from `profiles`.
+    #[must_use]
+    pub fn profiles(mut self, profiles: &Profiles) -> Self {
+        self.profiles = Some(profiles.reader());
+        self
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts answering, on one thread and a small pool for queries.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn serve(self) -> Result<HttpServing, HttpError> {
+        let HttpPort { listener, address, profiles } = self;
+        let shown = Arc::new(Shown { profiles, job: OnceLock::new() });
+        let given = shown.clone();
+        let up = Arc::new(Latch::<Result<ServerHandle, String>>::new());
+        let told = up.clone();
+        let run = move || {
+            actix_web::rt::System::new().block_on(async move {
+                let app =
+                    move || App::new().app_data(web::Data::from(given.clone())).configure(answers::routes);
+                let server =
+                    HttpServer::new(app).workers(1).disable_signals().shutdown_timeout(2).listen(listener);
+                match server {
+                    Ok(server) => {
+                        let server = server.run();
+                        told.open(Ok(server.handle()));
+                        if let Err(e) = server.await {
+                            tracing::error!("the HTTP server stopped: {e}");
+                        }
+                    }
+                    Err(e) => told.open(Err(e.to_string())),
+                }
+            });
+        };
+        let start = |reason: String| HttpError::Start { reason };
+        let thread = (std::thread::Builder::new().name("weir-http".into()).spawn(run))
+            .map_err(|e| start(e.to_string()))?;
+        match up.wait(None) {
+            Some(Ok(server)) => Ok(HttpServing { address, shown, server, thread: Some(thread) }),
+            Some(Err(reason)) => Err(start(reason)),
+            None => Err(start("its thread went away".into())),
+        }
+    }
+}
+
+/// A running server. Dropping it stops it and joins its thread.
+pub struct HttpServing {
+    address: SocketAddr,
+    shown: Arc<Shown>,
+    server: ServerHandle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for HttpServing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "HttpServing({})", self.address)
+    }
+}
+
+impl HttpServing {
+    /// Where it answers.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers `/job` and `/plan` from `job` from now on. The first call wins.
+    pub fn show(&self, job: &JobHandle) {
+        // A second job on one server has no route of its own.
+        let _ = self.shown.job.set(job.view());
+    }
+}
+
+impl Drop for HttpServing {
+    fn drop(&mut self) {
+        // The future only awaits an acknowledgement; the order itself is sent at once.
+        drop(self.server.stop(true));
+        if let Some(thread) = self.thread.take() {
+            // A panicked server thread has said so itself.
+            let _ = thread.join();
+        }
+    }
+}

@@ -28,9 +28,10 @@ const REJECTED_PER_POLL: usize = 256;
 /// Reads files from start to end. Each file is a split; with `p` subtasks, subtask `s` reads files `s`, `s + p`, …, one
 /// after the other.
 ///
-/// *Watermarks*: every file is announced at the start, so the watermark stays back until the last file has begun. Whatever
-/// order the files and their rows are in, no row is late merely because of the order in which files are read; a file that
-/// is not in event-time order itself takes the watermark strategy `at_end`. Records have no time until an extractor gives one.
+/// *Watermarks*: every file is announced at the start, so the watermark stays back until the last file has begun, and no row
+/// is late merely because its file is read after another. That holds as long as waiting files do not count as idle: when a
+/// subtask reads several files for longer than the strategy's idle limit, give it `never_idle()`. A file that is not in
+/// event-time order itself takes the strategy `at_end`. Records have no time until an extractor gives one.
 ///
 /// *Bad rows* go to the dead-letter output with path, line and reason; so does a row above [`FileSource::line_limit`], cut
 /// to its first 4 KiB. Empty lines are no rows, except in plain lines. A byte order mark is skipped. Files must not be

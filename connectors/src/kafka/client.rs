@@ -76,7 +76,7 @@ impl ConsumerContext for ClientLog {}
 
 /// How many partitions `topic` has; none when it does not exist, or still does not after the patience is over when `wait`.
 ///
-/// *Blocking*: up to the configured patience; hears cancellation within 2 s.
+/// *Blocking*: up to the configured patience and half a second; hears cancellation within 2 s.
 pub(crate) fn partitions_of_topic(
     client: &BaseConsumer<ClientLog>,
     config: &KafkaConfig,
@@ -87,7 +87,8 @@ pub(crate) fn partitions_of_topic(
     let patience = config.start_patience();
     let deadline = Instant::now() + patience;
     loop {
-        let slice = deadline.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), SLICE);
+        // Never so short that a broker that is there could not answer: the last answer makes the error.
+        let slice = deadline.saturating_duration_since(Instant::now()).clamp(SLICE / 4, SLICE);
         let answer = client.fetch_metadata(Some(topic), slice);
         hear(client);
         let problem = match &answer {
@@ -124,7 +125,7 @@ pub(crate) fn partitions_of_topic(
                 );
                 return Err(TaskError::external(message));
             }
-            Problem::Missing | Problem::Told(_) => cx.wait(Duration::from_millis(50))?,
+            Problem::Missing | Problem::Told(_) => cx.wait(Duration::from_millis(100))?,
         }
     }
 }

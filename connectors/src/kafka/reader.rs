@@ -97,6 +97,10 @@ impl Reader {
         let (group, client) = (format!("weir-{}", cx.uid()), format!("weir-{who}"));
         let mut defaults = DEFAULTS.to_vec();
         defaults.extend([("group.id", &group[..]), ("client.id", &client[..])]);
+        if config.embedded_broker().is_some() {
+            // That broker answers a fetch that found nothing after the whole wait, even when something has come meanwhile.
+            defaults.push(("fetch.wait.max.ms", "5"));
+        }
         let settings = config.client(&defaults, FIXED)?;
         let consumer: BaseConsumer<ClientLog> = settings
             .create_with_context(ClientLog::new(cx))

@@ -22,6 +22,7 @@ pub mod metrics;
 mod operator;
 mod pipe;
 pub mod plan;
+pub mod prelude;
 mod protocol;
 mod runtime;
 mod side;

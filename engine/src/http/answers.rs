@@ -1,14 +1,18 @@
 //! The routes: what each answers, as JSON unless it says otherwise.
 
+use std::collections::BTreeMap;
+
 use actix_web::http::StatusCode;
 use actix_web::web::{self, Data, Path, Query, ServiceConfig};
 use actix_web::{HttpResponse, ResponseError};
 use serde::{Deserialize, Serialize};
-use weir_state::profile::{Page, Predicate, Reader, UserId, Version};
+use serde_json::Value;
+use weir_state::profile::{Page, Predicate, Reader, TagValue, UserId, Version};
 
 use super::Shown;
 use crate::job::JobView;
 use crate::metrics;
+use crate::state::JobState;
 
 /// The most users that one answer lists.
 const MOST_IDS: usize = 10_000;
@@ -79,7 +83,7 @@ async fn index() -> HttpResponse {
          GET /job              state, tasks and their counts\n\
          GET /plan             the plan as text; ?format=dot or json\n\
          GET /metrics          Prometheus text\n\
-         GET /health           200 while the job runs\n",
+         GET /health           200 unless the job has failed\n",
     )
 }
 
@@ -164,10 +168,23 @@ async fn profile(shown: Data<Shown>, user: Path<String>) -> Answered {
     for id in candidates {
         let answer = reader.profile(&id);
         if let Some(tags) = answer.value {
+            let tags: BTreeMap<String, Value> =
+                tags.into_iter().map(|(tag, value)| (tag, plain(value))).collect();
             return Ok(read(Profile { user: id, tags }, answer.version));
         }
     }
     Err(Refusal::missing(format!("no user {:?} in this version", user.as_str())))
+}
+
+/// A tag's value as anyone would write it in JSON: a string, a number, a list of strings.
+fn plain(value: TagValue) -> Value {
+    match value {
+        TagValue::Text(text) => Value::from(text),
+        TagValue::Int(n) => Value::from(n),
+        TagValue::Set(elements) => elements.into_iter().collect(),
+        // Types to come say in their own serde image what they are.
+        other => serde_json::to_value(other).unwrap_or(Value::Null),
+    }
 }
 
 fn view(shown: &Data<Shown>) -> Result<&JobView, Refusal> {
@@ -176,7 +193,8 @@ fn view(shown: &Data<Shown>) -> Result<&JobView, Refusal> {
 
 async fn health(shown: Data<Shown>) -> Answered {
     let status = view(&shown)?.status();
-    let code = if status.state.is_final() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+    let code =
+        if status.state == JobState::Failed { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     Ok(HttpResponse::build(code).json(status))
 }
 

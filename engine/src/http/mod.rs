@@ -154,6 +154,26 @@ impl HttpServing {
     }
 }
 
+/// Waits for Ctrl-C or SIGTERM, for a process that has nothing left to do but answer.
+///
+/// *Blocking*: until then.
+///
+/// # Errors
+/// When signals cannot be listened for.
+pub fn until_interrupted() -> Result<(), HttpError> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let start = |e: std::io::Error| HttpError::Start { reason: format!("cannot listen for signals: {e}") };
+    actix_web::rt::System::new().block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(start)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(start)?;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        Ok(())
+    })
+}
+
 impl Drop for HttpServing {
     fn drop(&mut self) {
         // The future only awaits an acknowledgement; the order itself is sent at once.

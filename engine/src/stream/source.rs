@@ -46,14 +46,15 @@ impl<S: Source> SourceStream<S> {
         self
     }
 
-    /// Reads at most this many records per second, all subtasks together.
+    /// Reads at most this many records per second, all subtasks together; `None` for as many as there are.
     #[must_use]
-    pub fn max_rate(mut self, records_per_second: f64) -> Self {
-        if !(records_per_second.is_finite() && records_per_second > 0.0) {
+    pub fn max_rate(mut self, records_per_second: impl Into<Option<f64>>) -> Self {
+        let rate = records_per_second.into();
+        if let Some(rate) = rate.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
             let uid = self.settings.uid.to_string();
-            self.graph.borrow_mut().mistake(PlanError::Rate { uid, rate: records_per_second.to_string() });
+            self.graph.borrow_mut().mistake(PlanError::Rate { uid, rate: rate.to_string() });
         }
-        self.settings.max_rate = Some(records_per_second);
+        self.settings.max_rate = rate;
         self
     }
 

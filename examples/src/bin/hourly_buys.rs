@@ -1,0 +1,50 @@
+//! Hourly trade volume: purchases per hour of event time, to the terminal.
+
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use jiff::Timestamp;
+use weir_connectors::prelude::*;
+use weir_engine::prelude::*;
+use weir_operators::prelude::*;
+
+/// Counts purchases per hour of event time and prints each hour when it is over.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// Rows of user_id,item_id,category_id,behavior,unix seconds, in any order [default: the recorded file].
+    file: Option<PathBuf>,
+    /// Subtasks of each operator [default: the number of cores].
+    #[arg(long)]
+    parallelism: Option<usize>,
+    /// Log levels.
+    #[arg(long, default_value = "warn")]
+    log: String,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    weir_engine::log::init(&options.log)?;
+    let recorded = || Path::new(env!("CARGO_MANIFEST_DIR")).join("data/user_behavior_10k.csv");
+    let file = options.file.unwrap_or_else(recorded);
+    let job = Job::named("hourly-buys");
+    let job = match options.parallelism {
+        Some(n) => job.parallelism(n),
+        None => job,
+    };
+    // The file lies sorted by user: its hours are complete when all of it has been read.
+    job.source("rows", FileSource::decoded(file, BehaviourCsv::default()))
+        .bad_records(BadRecords::Fail)
+        .event_time(|e: &Behaviour| e.ts, Watermarks::at_end())
+        .filter(|e| e.behavior == Action::Buy)
+        .key_by("everything", |_| 0u8)
+        .window(Tumbling::of(hours(1)))
+        .aggregate("buys", count())
+        .sink("terminal", PrintSink::with(|w: &WindowResult<u8, i64>| format!("{}  {:>5}", hour(w.window.start), w.value)));
+    job.run()?;
+    Ok(())
+}
+
+fn hour(ms: i64) -> String {
+    Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |t| t.strftime("%Y-%m-%d %H:00Z").to_string())
+}

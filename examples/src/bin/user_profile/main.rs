@@ -1,0 +1,197 @@
+//! The main demo: behaviour events through Kafka into a live profile that answers segment questions while it changes.
+
+mod days;
+mod input;
+mod job;
+mod live;
+mod questions;
+mod replay;
+mod verify;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use weir_connectors::prelude::*;
+use weir_engine::http::HttpPort;
+use weir_engine::prelude::*;
+use weir_engine::{log, metrics};
+
+use crate::input::Input;
+use crate::live::Live;
+use crate::questions::Question;
+use crate::replay::replay;
+use crate::verify::{Verdict, verify};
+
+/// Replays behaviour events through Kafka into a live user profile, asks segment questions while it changes, and checks
+/// every answer against a plain loop over the input.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// Events of the seeded generator instead of the recorded file.
+    #[arg(long, value_name = "N")]
+    events: Option<u64>,
+    /// Another recorded file: rows of user_id,item_id,category_id,behavior,unix seconds.
+    #[arg(long, value_name = "CSV", conflicts_with = "events")]
+    file: Option<PathBuf>,
+    /// Subtasks of each operator [default: the number of cores].
+    #[arg(long, value_name = "N")]
+    parallelism: Option<usize>,
+    /// Kafka brokers, host:port[,…] [default: a broker inside this process].
+    #[arg(long, env = "KAFKA_BROKERS", value_name = "LIST")]
+    brokers: Option<String>,
+    /// Partitions of the topic, when it has to be created.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    partitions: i32,
+    /// Replays at most so many events per second [default: 2,500 for the file, no limit for the generator].
+    #[arg(long, value_name = "RECORDS/S")]
+    rate: Option<f64>,
+    /// Answers over HTTP (GET / lists the routes) and stays until Ctrl-C, e.g. 127.0.0.1:8080.
+    #[arg(long, value_name = "ADDR")]
+    serve: Option<String>,
+    /// Prints the plan and ends.
+    #[arg(long, value_name = "text|dot|json")]
+    plan: Option<String>,
+    /// Log levels, e.g. warn or info,weir_engine=debug.
+    #[arg(long, default_value = "info")]
+    log: String,
+}
+
+/// The recorded file is ten thousand rows: at this rate there is something to see.
+const FILE_RATE: f64 = 2_500.0;
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<bool> {
+    log::init(&options.log)?;
+    let input = match (options.events, &options.file) {
+        (Some(events), _) => Input::generated(events),
+        (None, Some(file)) => Input::recorded(file)?,
+        (None, None) => Input::recorded(&Input::default_file())?,
+    };
+    if input.len() == 0 {
+        bail!("there are no events: --events must be at least 1, and a file must have rows");
+    }
+    let rate = options.rate.or(if options.events.is_some() { None } else { Some(FILE_RATE) });
+    let parallelism = match options.parallelism {
+        Some(n) => n,
+        None => std::thread::available_parallelism().map_or(1, usize::from),
+    };
+    // The port first: a start that fails half way should fail before it has begun anything.
+    let port = options.serve.as_deref().map(HttpPort::bind).transpose()?;
+
+    let kafka = match &options.brokers {
+        Some(list) => KafkaConfig::brokers(list.clone()),
+        None => KafkaConfig::embedded()?,
+    };
+    let source = KafkaSource::json::<Behaviour>(&kafka).topic(job::TOPIC).from(Start::Latest);
+    let progress = source.progress();
+    let profiles = job::profiles(input.days());
+    let job = job::job(source, &profiles, parallelism);
+    if let Some(format) = &options.plan {
+        let plan = job.plan()?;
+        match format.as_str() {
+            "text" => print!("{plan}"),
+            "dot" => print!("{}", plan.to_dot()),
+            "json" => println!("{}", plan.to_json()),
+            other => bail!("--plan {other}: text, dot or json"),
+        }
+        return Ok(true);
+    }
+    let serving = port.map(|port| port.profiles(&profiles).serve()).transpose()?;
+    if let Some(serving) = &serving {
+        println!("serving http://{}/", serving.address());
+    }
+    kafka.create_topic(job::TOPIC, options.partitions)?;
+    let running = job.start_with_signals()?;
+    if let Some(serving) = &serving {
+        serving.show(&running);
+    }
+    await_start(&running)?;
+
+    let questions = questions::questions(&input);
+    println!("\n{} events; {} segments asked for while they change:", input.len(), questions.len());
+    let live = Live::start(profiles.reader(), &questions)?;
+    let began = Instant::now();
+    replay(&input, &kafka, progress, rate, &running, |done| report(done, input.len()))?;
+    running.drain(EndKind::Flush);
+    let report = running.wait().context("the job did not finish")?;
+    let seconds = began.elapsed().as_secs_f64();
+    let asked = live.stop();
+
+    let read = report.tasks.iter().filter(|t| t.task.chain.as_str() == "behaviour").map(|t| t.records_in).sum::<u64>();
+    println!(
+        "\n{read} events in {seconds:.2} s ({:.0}/s), {asked} answers meanwhile{}",
+        read as f64 / seconds,
+        metrics::process::read().map_or(String::new(), |p| format!(
+            ", {:.1} s of CPU, {} MiB at most, {} threads",
+            p.cpu_seconds,
+            p.peak_resident_bytes >> 20,
+            p.threads
+        ))
+    );
+    let verdict = verify(&input, &profiles.reader(), &questions)?;
+    print_table(&questions, &verdict);
+    for line in verdict.differing.iter().take(10) {
+        println!("differs: {line}");
+    }
+    let equal = verdict.asked - verdict.differing.len();
+    let all_equal = verdict.differing.is_empty() && read == input.len();
+    if read != input.len() {
+        println!("differs: {read} events arrived, {} were sent", input.len());
+    }
+    if let Some(serving) = serving {
+        println!("\nstill answering at http://{}/ until Ctrl-C", serving.address());
+        weir_engine::http::until_interrupted()?;
+    }
+    println!("verified: {equal} of {} answers equal a plain loop over the input", verdict.asked);
+    Ok(all_equal)
+}
+
+/// Waits until records can flow, or says why they never will.
+fn await_start(job: &JobHandle) -> anyhow::Result<()> {
+    while job.status().state != JobState::Running {
+        if job.is_over() {
+            job.wait()?;
+            bail!("the job ended before it ran");
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// A bar on a terminal; nothing elsewhere, where the live answers show that it goes on.
+fn report(done: u64, of: u64) {
+    thread_local! {
+        static BAR: ProgressBar = ProgressBar::no_length().with_style(
+            ProgressStyle::with_template("{bar:30} {pos} of {len} events, {per_sec}, {eta} left").unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+    }
+    BAR.with(|bar| {
+        bar.set_length(of);
+        bar.set_position(done);
+        if done >= of {
+            bar.finish_and_clear();
+        }
+    });
+}
+
+fn print_table(questions: &[Question], verdict: &Verdict) {
+    println!("\n{:>8}  {:<48}  condition", "users", "segment");
+    for (q, count) in questions.iter().zip(&verdict.counts) {
+        println!("{count:>8}  {:<48}  {}", q.name, q.condition);
+    }
+    println!();
+}

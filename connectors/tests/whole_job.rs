@@ -2,6 +2,11 @@
 //!
 //! One test, since it counts the threads of the process.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "the lint's exception for tests does not see helpers of an integration test"
+)]
+
 use std::time::{Duration, Instant};
 
 use weir_connectors::behaviour::{Behaviour, behaviours};

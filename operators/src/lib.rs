@@ -1,0 +1,37 @@
+//! What a user does to a stream: map, filter, flat_map, inspect, process, window, profile update.
+//!
+//! Import [`prelude`] and write `stream.map(…)`; the traits there put these operators on the engine's streams. Each adds
+//! to the chain it is called on, so steps that follow each other run in one task without a queue between them.
+//!
+//! *Stateless*: [`map`](prelude::StreamOps::map), [`filter`](prelude::StreamOps::filter),
+//! [`flat_map`](prelude::StreamOps::flat_map), [`inspect`](prelude::StreamOps::inspect). They keep event times and order.
+//!
+//! *Keyed*, each with a uid that its state is kept under: [`process`](prelude::KeyedOps::process) gives user code a state
+//! per key and event-time timers; [`aggregate`](prelude::WindowOps::aggregate) computes an [`Aggregate`] per key and
+//! window; [`update_profile`](prelude::ProfileOps::update_profile) writes what a stream says of users into a
+//! [`Profiles`](weir_state::profile::Profiles) space that readers question meanwhile.
+//!
+//! Event times are milliseconds since the Unix epoch, negative ones included. State lives in the memory of the subtask
+//! that owns its key; no operator here starts a thread, takes a lock per record or reads a clock per record.
+
+pub mod aggregate;
+mod filter;
+mod flat_map;
+mod inspect;
+mod map;
+mod opened;
+pub mod prelude;
+pub mod process;
+pub mod profile;
+mod state_table;
+mod timers;
+pub mod window;
+
+pub use aggregate::Aggregate;
+pub use filter::Filter;
+pub use flat_map::FlatMap;
+pub use inspect::Inspect;
+pub use map::Map;
+pub use process::{KeyedContext, ProcessFunction};
+pub use profile::{BadUpdates, ProfileTarget, RejectedUpdate};
+pub use window::{TimeWindow, Tumbling, WindowResult};

@@ -1,0 +1,291 @@
+//! What a job author imports: the traits that put operators on streams, aggregates, windows.
+
+use std::convert::Infallible;
+
+use weir_engine::{
+    Data, Key, Keyed, KeyedStream, OperatorInfo, Pipe, SideSlot, Stream, Then, WindowedStream,
+};
+use weir_state::profile::{ProfileUpdate, UserId};
+
+pub use crate::aggregate::{Aggregate, count, count_where, max, min, sum};
+pub use crate::process::{KeyedContext, ProcessFunction};
+pub use crate::profile::{BadUpdates, ProfileTarget, RejectedUpdate};
+pub use crate::window::{TimeWindow, Tumbling, WindowResult, days, hours, minutes, seconds};
+
+use crate::process::Process;
+use crate::profile::UpdateProfile;
+use crate::window::TumblingAggregate;
+use crate::{Filter, FlatMap, Inspect, Map};
+
+/// Steps on any stream. They keep no state, event times and order, and run in the task they are called in.
+///
+/// Closures are cloned once per subtask, so what they capture by value is per subtask; share through an `Arc`.
+pub trait StreamOps<T: Data, P: Pipe<Out = T>>: Sized {
+    /// Makes one value of each.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let lines = job.source("in", ScriptSource::of([("a buy", 0)])).without_event_time();
+    /// lines.map(|line| line.len()).sink("out", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
+    fn map<U: Data, F>(self, f: F) -> Stream<U, Then<P, T, Map<F>>>
+    where
+        F: FnMut(T) -> U + Clone + Send + 'static;
+
+    /// Lets through what satisfies `f`.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let lines = job.source("in", ScriptSource::of([("a buy", 0)])).without_event_time();
+    /// lines.filter(|line| line.ends_with("buy")).sink("out", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
+    fn filter<F>(self, f: F) -> Stream<T, Then<P, T, Filter<F>>>
+    where
+        F: FnMut(&T) -> bool + Clone + Send + 'static;
+
+    /// Makes any number of values of each, all with its time.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let lines = job.source("in", ScriptSource::of([("a buy", 0)])).without_event_time();
+    /// lines.flat_map(|line| line.split(' ')).sink("out", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
+    fn flat_map<I, F>(self, f: F) -> Stream<I::Item, Then<P, T, FlatMap<F>>>
+    where
+        I: IntoIterator<Item: Data>,
+        F: FnMut(T) -> I + Clone + Send + 'static;
+
+    /// Looks at each value and passes it on. What `f` does should be quick: it runs on the record path.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let lines = job.source("in", ScriptSource::of([("a buy", 0)])).without_event_time();
+    /// lines.inspect(|line| println!("{line}")).sink("out", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
+    fn inspect<F>(self, f: F) -> Stream<T, Then<P, T, Inspect<F>>>
+    where
+        F: FnMut(&T) + Clone + Send + 'static;
+}
+
+impl<T: Data, P: Pipe<Out = T>> StreamOps<T, P> for Stream<T, P> {
+    fn map<U: Data, F>(self, f: F) -> Stream<U, Then<P, T, Map<F>>>
+    where
+        F: FnMut(T) -> U + Clone + Send + 'static,
+    {
+        self.transform(OperatorInfo::stateless("map"), Map(f))
+    }
+
+    fn filter<F>(self, f: F) -> Stream<T, Then<P, T, Filter<F>>>
+    where
+        F: FnMut(&T) -> bool + Clone + Send + 'static,
+    {
+        self.transform(OperatorInfo::stateless("filter"), Filter(f))
+    }
+
+    fn flat_map<I, F>(self, f: F) -> Stream<I::Item, Then<P, T, FlatMap<F>>>
+    where
+        I: IntoIterator<Item: Data>,
+        F: FnMut(T) -> I + Clone + Send + 'static,
+    {
+        self.transform(OperatorInfo::stateless("flat_map"), FlatMap(f))
+    }
+
+    fn inspect<F>(self, f: F) -> Stream<T, Then<P, T, Inspect<F>>>
+    where
+        F: FnMut(&T) + Clone + Send + 'static,
+    {
+        self.transform(OperatorInfo::stateless("inspect"), Inspect(f))
+    }
+}
+
+/// Steps on a keyed stream. All records of a key meet one state.
+pub trait KeyedOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
+    /// Runs `function` on each record, with a state per key and timers, kept under `uid`.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// # use weir_engine::{Collector, Record, Result};
+    /// #[derive(Clone)]
+    /// struct Number;
+    /// impl ProcessFunction<u64, &'static str> for Number {
+    ///     type Out = (u64, &'static str);
+    ///     type State = u64;
+    ///     fn process(&mut self, r: Record<&'static str>, cx: &mut KeyedContext<'_, u64, u64>,
+    ///                out: &mut impl Collector<Self::Out>) -> Result<()> {
+    ///         *cx.state() += 1;
+    ///         out.emit(r.with((*cx.state(), r.value)))
+    ///     }
+    /// }
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let lines = job.source("in", ScriptSource::of([("a buy", 0)])).without_event_time();
+    /// lines.key_by("by-length", |line| line.len() as u64).process("number", Number).sink("out", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
+    fn process<F: ProcessFunction<K, T>>(
+        self,
+        uid: &str,
+        function: F,
+    ) -> Stream<F::Out, Then<P, Keyed<K, T>, Process<K, T, F>>>;
+}
+
+impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> KeyedOps<K, T, P> for KeyedStream<K, T, P> {
+    fn process<F: ProcessFunction<K, T>>(
+        self,
+        uid: &str,
+        function: F,
+    ) -> Stream<F::Out, Then<P, Keyed<K, T>, Process<K, T, F>>> {
+        self.transform(OperatorInfo::stateful("process", uid), Process::new(function))
+    }
+}
+
+/// The stream of a tumbling window's results, still in the task that computes them.
+pub type WindowResults<K, T, A, P> =
+    Stream<WindowResult<K, <A as Aggregate<T>>::Out>, Then<P, Keyed<K, T>, TumblingAggregate<K, T, A>>>;
+
+/// What to compute in a window. [`TumblingAggregate`] says what is kept, in which order results come, and what happens to
+/// late records.
+pub trait WindowOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
+    /// Computes `aggregate` per key and window; a result is given when the watermark says that its window is over. Late
+    /// records are counted as `late_records` and change nothing. The accumulators are kept under `uid`.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let clicks = job.source("in", ScriptSource::of([(7u64, 0)])).source_time(weir_engine::Watermarks::monotonic());
+    /// clicks.key_by("by-user", |user| *user)
+    ///     .window(Tumbling::of(hours(1)))
+    ///     .aggregate("hourly", count())
+    ///     .map(|w| format!("{} clicked {} times in {}", w.key, w.value, w.window))
+    ///     .sink("out", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
+    fn aggregate<A: Aggregate<T>>(self, uid: &str, aggregate: A) -> WindowResults<K, T, A, P>;
+
+    /// Like `aggregate`, with the late records as a stream of their own; it must be read to a sink.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let clicks = job.source("in", ScriptSource::of([(7u64, 0)])).source_time(weir_engine::Watermarks::monotonic());
+    /// let hourly = clicks.key_by("by-user", |user| *user).window(Tumbling::of(hours(1)));
+    /// let (counts, late) = hourly.aggregate_with_late("hourly", count());
+    /// counts.sink("counts", NullSink);
+    /// late.sink("late", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
+    fn aggregate_with_late<A: Aggregate<T>>(
+        self,
+        uid: &str,
+        aggregate: A,
+    ) -> (WindowResults<K, T, A, P>, Stream<T>);
+}
+
+impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> WindowOps<K, T, P> for WindowedStream<K, T, Tumbling, P> {
+    fn aggregate<A: Aggregate<T>>(self, uid: &str, aggregate: A) -> WindowResults<K, T, A, P> {
+        let (keyed, window) = self.into_parts();
+        let op = TumblingAggregate::new(window, aggregate, SideSlot::default());
+        keyed.transform(OperatorInfo::stateful("tumbling_window", uid), op)
+    }
+
+    fn aggregate_with_late<A: Aggregate<T>>(
+        self,
+        uid: &str,
+        aggregate: A,
+    ) -> (WindowResults<K, T, A, P>, Stream<T>) {
+        let (keyed, window) = self.into_parts();
+        let slot = SideSlot::default();
+        let op = TumblingAggregate::new(window, aggregate, slot.clone());
+        let results = keyed.transform(OperatorInfo::stateful("tumbling_window", uid), op);
+        let late = results.side(&slot, "late");
+        (results, late)
+    }
+}
+
+/// Where a stream of profile updates ends. [`UpdateProfile`] says what is published when, and what happens to bad updates.
+pub trait ProfileOps: Sized {
+    /// Writes each update into the profiles, in the subtask that owns the user's key group. The profiles are the
+    /// operator's state under `uid`; one operator writes a space, so union its inputs.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// use weir_state::profile::{ProfileUpdate, Profiles, tag};
+    ///
+    /// let profiles = Profiles::named("user_profile").int_tag("buys");
+    /// # let job = weir_engine::Job::named("doc").parallelism(2);
+    /// # let buys = job.source("in", ScriptSource::of([(7u64, 0)])).source_time(weir_engine::Watermarks::monotonic());
+    /// buys.map(|user| ProfileUpdate::of(user).increment("buys", 1)).update_profile("profile", &profiles);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// assert_eq!(profiles.reader().count(&tag("buys").ge(1)).unwrap().value, 1);
+    /// ```
+    fn update_profile(self, uid: &str, into: impl Into<ProfileTarget>);
+
+    /// Like `update_profile`, with the updates that were refused as a stream; it must be read to a sink.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// # use weir_state::profile::{ProfileUpdate, Profiles, tag};
+    /// # let profiles = Profiles::named("user_profile").int_tag("buys");
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let updates = job.source("in", ScriptSource::of([(ProfileUpdate::of(1u64), 0)])).source_time(weir_engine::Watermarks::monotonic());
+    /// updates.update_profile_with_rejected("profile", &profiles)
+    ///     .map(|refused| refused.to_string())
+    ///     .sink("refused", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
+    fn update_profile_with_rejected(
+        self,
+        uid: &str,
+        into: impl Into<ProfileTarget>,
+    ) -> Stream<RejectedUpdate>;
+}
+
+impl<P: Pipe<Out = ProfileUpdate>> ProfileOps for Stream<ProfileUpdate, P> {
+    fn update_profile(self, uid: &str, into: impl Into<ProfileTarget>) {
+        updating(self, uid, into.into(), SideSlot::default()).shared();
+    }
+
+    fn update_profile_with_rejected(
+        self,
+        uid: &str,
+        into: impl Into<ProfileTarget>,
+    ) -> Stream<RejectedUpdate> {
+        let slot = SideSlot::default();
+        let updated = updating(self, uid, into.into(), slot.clone());
+        let rejected = updated.side(&slot, "rejected");
+        updated.shared();
+        rejected
+    }
+}
+
+/// The stream behind the profile: nothing comes out of it, but a chain must end somewhere.
+fn updating<P: Pipe<Out = ProfileUpdate>>(
+    updates: Stream<ProfileUpdate, P>,
+    uid: &str,
+    target: ProfileTarget,
+    rejected: SideSlot<RejectedUpdate>,
+) -> Stream<Infallible, impl Pipe<Out = Infallible>> {
+    // Keyed by the user, whose hash is that of the writer's key groups: an update meets the subtask that owns its user.
+    let by_user = updates.key_by::<UserId>(&format!("{uid}-by-user"), |update| update.user.clone());
+    let by_user = match target.subtasks {
+        Some(n) => by_user.parallelism(n),
+        None => by_user,
+    };
+    by_user.transform(OperatorInfo::stateful("update_profile", uid), UpdateProfile::new(target, rejected))
+}

@@ -1,0 +1,230 @@
+//! Which window a time belongs to. Pure arithmetic on milliseconds since the epoch, right for negative times too.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weir_engine::{EventTime, Watermark};
+
+/// A span of event time: `start` is in it, `end` is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TimeWindow {
+    /// The first moment of it.
+    pub start: EventTime,
+    /// The first moment after it.
+    pub end: EventTime,
+}
+
+impl TimeWindow {
+    /// The last moment of it: the time of its results.
+    pub fn last(self) -> EventTime {
+        EventTime(self.end.0.saturating_sub(1))
+    }
+
+    /// True when `time` is in it.
+    #[inline]
+    pub fn contains(self, time: EventTime) -> bool {
+        self.start <= time && time < self.end
+    }
+
+    /// True when the watermark promises that nothing more will come for it.
+    #[inline]
+    pub fn is_over(self, watermark: Watermark) -> bool {
+        self.last().0 <= watermark.0
+    }
+}
+
+impl fmt::Display for TimeWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, {})", self.start, self.end)
+    }
+}
+
+/// Why a window cannot be. Told when the job starts, before any record flows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WindowError {
+    /// The size is no whole, positive number of milliseconds that fits.
+    #[error("window size is {size:?}: it must be a whole number of milliseconds, from 1 to {}", i64::MAX)]
+    Size {
+        /// What was asked for.
+        size: Duration,
+    },
+    /// The offset is no whole number of milliseconds less than the size.
+    #[error(
+        "window offset is {offset_ms} ms with size {size_ms} ms: it must be a whole number of milliseconds, nearer to 0 than the size"
+    )]
+    Offset {
+        /// What was asked for, in ms.
+        offset_ms: String,
+        /// The size, in ms.
+        size_ms: i64,
+    },
+}
+
+/// Windows of one size, one after the other, without gap or overlap, aligned to the epoch.
+///
+/// Days are of 24 hours in UTC. An offset moves every boundary: `Tumbling::of(days(1)).offset_ms(-8 * 3_600_000)` begins at
+/// midnight in a zone eight hours ahead of UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tumbling {
+    size: Duration,
+    offset: Offset,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offset {
+    Later(Duration),
+    Ms(i64),
+}
+
+impl Tumbling {
+    /// Windows of this size: a whole, positive number of milliseconds. Anything else fails the start of the job.
+    pub fn of(size: Duration) -> Self {
+        Tumbling { size, offset: Offset::Ms(0) }
+    }
+
+    /// Every window begins this much later; less than the size. Anything else fails the start of the job.
+    #[must_use]
+    pub fn offset(mut self, later: Duration) -> Self {
+        self.offset = Offset::Later(later);
+        self
+    }
+
+    /// Every window begins this many milliseconds later, or earlier when negative; nearer to 0 than the size. Anything
+    /// else fails the start of the job.
+    #[must_use]
+    pub fn offset_ms(mut self, later: i64) -> Self {
+        self.offset = Offset::Ms(later);
+        self
+    }
+
+    /// Checks the parameters.
+    ///
+    /// # Errors
+    /// The first one that cannot be.
+    pub(crate) fn check(&self) -> Result<Grid, WindowError> {
+        let size = whole_ms(self.size).filter(|ms| *ms > 0).ok_or(WindowError::Size { size: self.size })?;
+        let (offset, told) = match self.offset {
+            Offset::Ms(ms) => (Some(ms), ms.to_string()),
+            Offset::Later(later) => (whole_ms(later), (later.as_secs_f64() * 1_000.0).to_string()),
+        };
+        let fits = |ms: &i64| ms.unsigned_abs() < size.unsigned_abs();
+        let offset = offset.filter(fits).ok_or(WindowError::Offset { offset_ms: told, size_ms: size })?;
+        Ok(Grid { size, offset: offset.rem_euclid(size) })
+    }
+}
+
+fn whole_ms(d: Duration) -> Option<i64> {
+    (d.subsec_nanos() % 1_000_000 == 0).then(|| i64::try_from(d.as_millis()).ok()).flatten()
+}
+
+/// Checked boundaries: those of `offset + n * size`, with `0 <= offset < size`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    size: i64,
+    offset: i64,
+}
+
+impl Grid {
+    /// The window that `time` is in. The first and the last window there can be are cut where `i64` ends.
+    pub(crate) fn window_of(self, time: EventTime) -> TimeWindow {
+        // Two remainders instead of one of the difference: near the ends of i64 that would overflow.
+        let past = (time.0.rem_euclid(self.size) - self.offset).rem_euclid(self.size);
+        let start = time.0.saturating_sub(past);
+        let end = time.0.saturating_add(self.size - past);
+        TimeWindow { start: EventTime(start), end: EventTime(end) }
+    }
+}
+
+/// `n` seconds.
+pub const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// `n` minutes.
+pub const fn minutes(n: u64) -> Duration {
+    Duration::from_secs(n.saturating_mul(60))
+}
+
+/// `n` hours.
+pub const fn hours(n: u64) -> Duration {
+    Duration::from_secs(n.saturating_mul(3_600))
+}
+
+/// `n` days of 24 hours.
+pub const fn days(n: u64) -> Duration {
+    Duration::from_secs(n.saturating_mul(86_400))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn window(tumbling: Tumbling, time: i64) -> (i64, i64) {
+        let window = tumbling.check().unwrap().window_of(EventTime(time));
+        (window.start.0, window.end.0)
+    }
+
+    #[test]
+    fn e10_negative_times_fall_into_the_window_they_are_in() {
+        let tens = Tumbling::of(ms(10));
+        assert_eq!(window(tens, -1), (-10, 0));
+        assert_eq!(window(tens, -10), (-10, 0));
+        assert_eq!(window(tens, -11), (-20, -10));
+        assert_eq!(window(tens, 0), (0, 10));
+        assert_eq!(window(tens.offset(ms(3)), -8), (-17, -7));
+        assert_eq!(window(tens.offset_ms(3), -7), (-7, 3));
+    }
+
+    #[test]
+    fn a_negative_offset_moves_boundaries_back() {
+        let tens = Tumbling::of(ms(10)).offset_ms(-3);
+        assert_eq!(window(tens, 6), (-3, 7));
+        assert_eq!(window(tens, 7), (7, 17));
+        let shanghai = Tumbling::of(days(1)).offset_ms(-8 * 3_600_000);
+        // 2017-11-25 00:00 +08:00 is 2017-11-24 16:00 UTC.
+        assert_eq!(window(shanghai, 1_511_539_200_000).0, 1_511_539_200_000);
+        assert_eq!(window(shanghai, 1_511_539_199_999).1, 1_511_539_200_000);
+    }
+
+    #[test]
+    fn bad_parameters_are_named() {
+        for size in [Duration::ZERO, Duration::from_micros(1_500), Duration::MAX] {
+            let error = Tumbling::of(size).check().unwrap_err();
+            assert_eq!(error, WindowError::Size { size });
+            assert!(error.to_string().contains("window size"), "{error}");
+        }
+        for bad in [
+            Tumbling::of(ms(10)).offset_ms(10),
+            Tumbling::of(ms(10)).offset_ms(-10),
+            Tumbling::of(ms(10)).offset_ms(i64::MIN),
+            Tumbling::of(ms(10)).offset(Duration::from_micros(1)),
+            Tumbling::of(ms(10)).offset(Duration::MAX),
+        ] {
+            let error = bad.check().unwrap_err();
+            assert!(error.to_string().contains("window offset"), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_time_is_in_its_window_and_boundaries_are_on_the_grid(
+            time in any::<i64>(), size in 1i64..=i64::MAX, offset in any::<i64>()
+        ) {
+            let offset = offset % size;
+            let w = Grid { size, offset: offset.rem_euclid(size) }.window_of(EventTime(time));
+            prop_assert!(w.start.0 <= time && (time < w.end.0 || w.end.0 == i64::MAX));
+            let (start, end, size) = (i128::from(w.start.0), i128::from(w.end.0), i128::from(size));
+            let cut = w.start.0 == i64::MIN || w.end.0 == i64::MAX;
+            prop_assert!(cut || end - start == size);
+            prop_assert!(w.start.0 == i64::MIN || (start - i128::from(offset)).rem_euclid(size) == 0);
+            prop_assert!(w.end.0 == i64::MAX || (end - i128::from(offset)).rem_euclid(size) == 0);
+        }
+    }
+}

@@ -110,6 +110,10 @@ impl<T: Data, P: Pipe<Out = T>> StreamOps<T, P> for Stream<T, P> {
     }
 }
 
+/// The stream of what a process function gives, still in the task that runs it.
+pub type Processed<K, T, F, P> =
+    Stream<<F as ProcessFunction<K, T>>::Out, Then<P, Keyed<K, T>, Process<K, T, F>>>;
+
 /// Steps on a keyed stream. All records of a key meet one state.
 pub trait KeyedOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
     /// Runs `function` on each record, with a state per key and timers, kept under `uid`.
@@ -134,19 +138,11 @@ pub trait KeyedOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
     /// lines.key_by("by-length", |line| line.len() as u64).process("number", Number).sink("out", NullSink);
     /// # run_within(job, seconds(30)).unwrap();
     /// ```
-    fn process<F: ProcessFunction<K, T>>(
-        self,
-        uid: &str,
-        function: F,
-    ) -> Stream<F::Out, Then<P, Keyed<K, T>, Process<K, T, F>>>;
+    fn process<F: ProcessFunction<K, T>>(self, uid: &str, function: F) -> Processed<K, T, F, P>;
 }
 
 impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> KeyedOps<K, T, P> for KeyedStream<K, T, P> {
-    fn process<F: ProcessFunction<K, T>>(
-        self,
-        uid: &str,
-        function: F,
-    ) -> Stream<F::Out, Then<P, Keyed<K, T>, Process<K, T, F>>> {
+    fn process<F: ProcessFunction<K, T>>(self, uid: &str, function: F) -> Processed<K, T, F, P> {
         self.transform(OperatorInfo::stateful("process", uid), Process::new(function))
     }
 }

@@ -11,7 +11,7 @@ use weir_engine::{
     Result, Watermark,
 };
 
-use crate::state_table::StateTable;
+use crate::state_table::{Place, StateTable};
 use crate::timers::Timers;
 
 /// What a job does with each record of a keyed stream, given what it remembers of the key.
@@ -140,7 +140,7 @@ pub struct KeyedContext<'a, K, S> {
     key: &'a K,
     hash: KeyHash,
     /// Where the state of the key is, once looked up.
-    place: Option<usize>,
+    place: Option<Place>,
     table: &'a mut StateTable<K, S>,
     timers: &'a mut Timers<K>,
     watermark: Watermark,
@@ -216,7 +216,7 @@ impl<K: Key, S: Default> KeyedContext<'_, K, S> {
 
 /// The operator behind [`process`](crate::prelude::KeyedOps::process).
 ///
-/// *State*: one `F::State` per key, until it is cleared; the key and 5 bytes of index beside it. About 64 bytes and the key
+/// *State*: one `F::State` per key, beside the key in one hash table, until it is cleared. About 64 bytes and the key
 /// per timer, until it fires or is deleted.
 pub struct Process<K, In: Data, F: ProcessFunction<K, In>>
 where

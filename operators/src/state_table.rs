@@ -1,103 +1,76 @@
 //! `StateTable`: one value per key, found by the hash that came with the record; one probe per look-up.
-// HOT: no allocation except growth, no hashing except when the table grows or forgets a key.
+// HOT: no allocation except growth, no hashing except when the table grows.
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use weir_engine::{Key, KeyHash};
 use weir_state::key_hash;
 
-/// Values by key, in the order in which keys first came (as long as none is removed).
+/// Values by key, in no order a program may rely on; the same order whenever the same was done to the table.
 ///
-/// Entries lie next to each other and the index holds their places, so growth moves four bytes per key, and walking
-/// through all of them is a walk through one array.
+/// Entries lie in the table itself. An array of them in the order they came, with an index beside it, would be a second
+/// cache miss per record: 67 ns against 40 ns with a million `u64` keys, 9 against 7 with 50,000.
 #[derive(Clone, Debug)]
-pub(crate) struct StateTable<K, V> {
-    index: HashTable<u32>,
-    entries: Vec<(K, V)>,
-}
+pub(crate) struct StateTable<K, V>(HashTable<(K, V)>);
 
 impl<K, V> Default for StateTable<K, V> {
     fn default() -> Self {
-        StateTable { index: HashTable::new(), entries: Vec::new() }
+        StateTable(HashTable::new())
     }
+}
+
+/// Where an entry lies, until an entry is added or removed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place(usize);
+
+/// Kept out of the entries: a table grows rarely, and eight bytes more per key would be carried always.
+fn rehash<K: Key, V>(entry: &(K, V)) -> u64 {
+    key_hash(&entry.0).in_group()
 }
 
 impl<K: Key, V> StateTable<K, V> {
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Where the key is.
-    #[inline]
-    pub(crate) fn find(&self, hash: KeyHash, key: &K) -> Option<usize> {
-        self.index.find(hash.in_group(), |i| self.entries[*i as usize].0 == *key).map(|i| *i as usize)
-    }
-
-    /// Where the key is, and whether that place is new: then the caller pushes the entry before anything else.
-    #[inline]
-    fn claim(&mut self, hash: KeyHash, key: &K) -> (usize, bool) {
-        let entries = &self.entries;
-        let found = self.index.entry(
-            hash.in_group(),
-            |i| entries[*i as usize].0 == *key,
-            |i| key_hash(&entries[*i as usize].0).in_group(),
-        );
-        match found {
-            Entry::Occupied(entry) => (*entry.get() as usize, false),
-            Entry::Vacant(entry) => {
-                let place = u32::try_from(entries.len()).expect("memory ends long before 2^32 keys");
-                entry.insert(place);
-                (place as usize, true)
-            }
-        }
+        self.0.len()
     }
 
     /// The value of the key, made if there is none.
     #[inline]
     pub(crate) fn get_or_insert_with(&mut self, hash: KeyHash, key: K, value: impl FnOnce() -> V) -> &mut V {
-        let (place, new) = self.claim(hash, &key);
-        if new {
-            self.entries.push((key, value()));
-        }
-        &mut self.entries[place].1
+        let entry = self.0.entry(hash.in_group(), |e| e.0 == key, rehash);
+        &mut entry.or_insert_with(|| (key, value())).into_mut().1
+    }
+
+    /// Where the key is.
+    #[inline]
+    pub(crate) fn find(&self, hash: KeyHash, key: &K) -> Option<Place> {
+        self.0.find_bucket_index(hash.in_group(), |e| e.0 == *key).map(Place)
     }
 
     /// Where the key is, put there if it was not; it is cloned only then.
     #[inline]
-    pub(crate) fn find_or_insert_with(&mut self, hash: KeyHash, key: &K, value: impl FnOnce() -> V) -> usize {
-        let (place, new) = self.claim(hash, key);
-        if new {
-            self.entries.push((key.clone(), value()));
-        }
-        place
+    pub(crate) fn find_or_insert_with(&mut self, hash: KeyHash, key: &K, value: impl FnOnce() -> V) -> Place {
+        let entry = self.0.entry(hash.in_group(), |e| e.0 == *key, rehash);
+        Place(entry.or_insert_with(|| (key.clone(), value())).bucket_index())
     }
 
-    /// The value at a place that `find` or `find_or_insert_with` named; a removal makes places stale.
+    /// The value at a place that is not stale.
+    ///
+    /// # Panics
+    /// When the place is stale and empty.
     #[inline]
-    pub(crate) fn at(&mut self, place: usize) -> &mut V {
-        &mut self.entries[place].1
+    pub(crate) fn at(&mut self, place: Place) -> &mut V {
+        &mut self.0.get_bucket_mut(place.0).expect("a place is used before the table changes").1
     }
 
-    /// Forgets the key. The last entry takes its place.
+    /// Forgets the key.
     pub(crate) fn remove(&mut self, hash: KeyHash, key: &K) -> Option<V> {
-        let entries = &self.entries;
-        let entry = self.index.find_entry(hash.in_group(), |i| entries[*i as usize].0 == *key).ok()?;
-        let (place, _) = entry.remove();
-        let last = (self.entries.len() - 1) as u32;
-        let (_, value) = self.entries.swap_remove(place as usize);
-        if place != last {
-            let moved = key_hash(&self.entries[place as usize].0).in_group();
-            if let Some(i) = self.index.find_mut(moved, |i| *i == last) {
-                *i = place;
-            }
-        }
+        let entry = self.0.find_entry(hash.in_group(), |e| e.0 == *key).ok()?;
+        let ((_, value), _) = entry.remove();
         Some(value)
     }
 
-    /// Takes every entry out, in order, and keeps the memory.
+    /// Takes every entry out and keeps the memory.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (K, V)> + '_ {
-        self.index.clear();
-        self.entries.drain(..)
+        self.0.drain()
     }
 }
 
@@ -149,12 +122,19 @@ mod tests {
     }
 
     #[test]
-    fn drains_in_the_order_keys_came() {
-        let mut table = StateTable::default();
-        for k in [5u64, 1, 9, 1] {
-            *table.get_or_insert_with(key_hash(&k), k, || 0) += 1;
-        }
-        assert_eq!(table.drain().collect::<Vec<_>>(), [(5, 1), (1, 2), (9, 1)]);
-        assert_eq!(table.find(key_hash(&5u64), &5), None);
+    fn drains_everything_once_and_the_same_way_every_time() {
+        let drained = || {
+            let mut table = StateTable::default();
+            for k in (0..100u64).chain(50..150) {
+                *table.get_or_insert_with(key_hash(&k), k, || 0) += 1;
+            }
+            let all: Vec<_> = table.drain().collect();
+            assert!(table.len() == 0 && table.find(key_hash(&5u64), &5).is_none());
+            all
+        };
+        let mut all = drained();
+        assert_eq!(all, drained());
+        all.sort_unstable();
+        assert!(all.into_iter().eq((0..150).map(|k| (k, if (50..100).contains(&k) { 2 } else { 1 }))));
     }
 }

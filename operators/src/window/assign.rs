@@ -116,7 +116,7 @@ impl Tumbling {
 }
 
 fn whole_ms(d: Duration) -> Option<i64> {
-    (d.subsec_nanos() % 1_000_000 == 0).then(|| i64::try_from(d.as_millis()).ok()).flatten()
+    d.subsec_nanos().is_multiple_of(1_000_000).then(|| i64::try_from(d.as_millis()).ok()).flatten()
 }
 
 /// Checked boundaries: those of `offset + n * size`, with `0 <= offset < size`.

@@ -28,11 +28,11 @@ pub struct WindowResult<K, V> {
 
 /// The operator behind [`aggregate`](crate::prelude::WindowOps::aggregate) on [`Tumbling`] windows.
 ///
-/// *State*: one accumulator per key and open window, beside the key and 5 bytes of index; forgotten when the window is
-/// over. A watermark visits only the windows that it ends.
+/// *State*: one accumulator per key and open window, beside the key in one hash table per window; forgotten when the window
+/// is over. A watermark visits only the windows that it ends.
 ///
-/// *Order*: windows are given in the order they end, the keys of one window in the order in which they first came to this
-/// subtask. The time of a result is the last millisecond of its window, so downstream it is never late.
+/// *Order*: windows are given in the order they end, the keys of one window in the order of its table, which says nothing
+/// but is the same whenever records come in the same order. The time of a result is the last millisecond of its window, so downstream it is never late.
 ///
 /// *Late records*, those whose window is over, change no result: they go to the late output if that is read, and are
 /// counted as `late_records` in any case. A record behind the watermark whose window is still open is not late.

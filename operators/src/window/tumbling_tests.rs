@@ -24,7 +24,11 @@ fn counting(window: Tumbling) -> OpHarness<Keyed<u8, i64>, Counted> {
 
 /// `(key, start, value)` and the record's time.
 fn results(h: &mut OpHarness<Keyed<u8, i64>, Counted>) -> Vec<(u8, i64, u64, i64)> {
-    h.take().into_iter().map(|r| (r.value.key, r.value.window.start.0, r.value.value, r.time.0)).collect()
+    let row =
+        |r: Record<WindowResult<u8, u64>>| (r.value.key, r.value.window.start.0, r.value.value, r.time.0);
+    let mut rows: Vec<_> = h.take().into_iter().map(row).collect();
+    rows.sort_unstable();
+    rows
 }
 
 #[test]

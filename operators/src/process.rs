@@ -232,7 +232,8 @@ where
 }
 
 impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
-    pub(crate) fn new(function: F) -> Self {
+    /// The operator that runs `function`: what `process` adds to a stream, and what a test of it drives by hand.
+    pub fn new(function: F) -> Self {
         Process {
             function,
             table: StateTable::default(),

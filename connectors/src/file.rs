@@ -29,9 +29,9 @@ const REJECTED_PER_POLL: usize = 256;
 /// after the other.
 ///
 /// *Watermarks*: every file is announced at the start, so the watermark stays back until the last file has begun, and no row
-/// is late merely because its file is read after another. That holds as long as waiting files do not count as idle: when a
-/// subtask reads several files for longer than the strategy's idle limit, give it `never_idle()`. A file that is not in
-/// event-time order itself takes the strategy `at_end`. Records have no time until an extractor gives one.
+/// is late merely because its file is read after another; a file that waits its turn is not idle, however long that takes.
+/// A file that is not in event-time order itself takes the strategy `at_end`. Records have no time until an extractor
+/// gives one.
 ///
 /// *Bad rows* go to the dead-letter output with path, line and reason; so does a row above [`FileSource::line_limit`], cut
 /// to its first 4 KiB. Empty lines are no rows, except in plain lines. A byte order mark is skipped. Files must not be
@@ -175,6 +175,10 @@ impl<T: Data, D: Decoder<T>> FileSource<T, D> {
 
 impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
     type Out = T;
+
+    fn reads_in_turn(&self) -> bool {
+        true
+    }
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.waiting = (self.paths.iter().enumerate())

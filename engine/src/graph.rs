@@ -47,14 +47,31 @@ impl OperatorInfo {
     }
 }
 
+/// An operator where it stands in its chain. The number stays when it is renamed or moved to a chain of its own.
+pub(crate) struct GraphOperator {
+    pub(crate) number: usize,
+    pub(crate) uid: OperatorUid,
+    pub(crate) kind: &'static str,
+    pub(crate) stateful: bool,
+}
+
 pub(crate) struct Chain {
-    pub(crate) operators: Vec<(OperatorUid, &'static str, bool)>,
+    pub(crate) operators: Vec<GraphOperator>,
     pub(crate) parallelism: Option<usize>,
     pub(crate) recipe: Option<Recipe>,
 }
 
+/// Where an edge leaves from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum From {
+    /// The end of a chain.
+    Chain(usize),
+    /// A side output of the operator of this number, in whatever chain it ends up.
+    Operator(usize),
+}
+
 pub(crate) struct GraphEdge {
-    pub(crate) from: usize,
+    pub(crate) from: From,
     pub(crate) to: usize,
     pub(crate) asked: Asked,
     pub(crate) side: Option<&'static str>,
@@ -72,6 +89,7 @@ pub(crate) struct Graph {
     /// The first mistake made while the job was written; told when it is planned.
     pub(crate) mistake: Option<PlanError>,
     unnamed: HashMap<&'static str, usize>,
+    operators: usize,
 }
 
 pub(crate) type GraphRef = Rc<RefCell<Graph>>;
@@ -91,6 +109,7 @@ impl Graph {
             edges: Vec::new(),
             mistake: None,
             unnamed: HashMap::new(),
+            operators: 0,
         }
     }
 
@@ -101,7 +120,7 @@ impl Graph {
 
     pub(crate) fn edge(
         &mut self,
-        from: usize,
+        from: From,
         to: usize,
         asked: Asked,
         side: Option<&'static str>,
@@ -117,7 +136,10 @@ impl Graph {
             *n += 1;
             if *n == 1 { info.kind.into() } else { format!("{}-{n}", info.kind).into() }
         });
-        self.chains[chain].operators.push((uid.clone(), info.kind, info.stateful));
+        let number = self.operators;
+        self.operators += 1;
+        let operator = GraphOperator { number, uid: uid.clone(), kind: info.kind, stateful: info.stateful };
+        self.chains[chain].operators.push(operator);
         uid
     }
 
@@ -129,10 +151,22 @@ impl Graph {
         self.chains[chain].parallelism.unwrap_or(self.parallelism)
     }
 
+    /// The chain that an edge leaves from.
+    fn origin(&self, from: From) -> usize {
+        match from {
+            From::Chain(chain) => chain,
+            From::Operator(number) => {
+                let has = |chain: &Chain| chain.operators.iter().any(|o| o.number == number);
+                // Operators are moved, never removed.
+                self.chains.iter().position(has).unwrap_or_default()
+            }
+        }
+    }
+
     fn partitioning(&self, edge: &GraphEdge) -> Partitioning {
         match edge.asked {
             Asked::Exactly(p) => p,
-            Asked::Natural if self.parallelism_of(edge.from) == self.parallelism_of(edge.to) => {
+            Asked::Natural if self.parallelism_of(self.origin(edge.from)) == self.parallelism_of(edge.to) => {
                 Partitioning::Forward
             }
             Asked::Natural => Partitioning::Rebalance,
@@ -144,11 +178,7 @@ impl Graph {
         let chains = (self.chains.iter().enumerate())
             .map(|(i, chain)| PlannedChain {
                 operators: (chain.operators.iter())
-                    .map(|(uid, kind, stateful)| PlannedOperator {
-                        uid: uid.to_string(),
-                        kind,
-                        stateful: *stateful,
-                    })
+                    .map(|o| PlannedOperator { uid: o.uid.to_string(), kind: o.kind, stateful: o.stateful })
                     .collect(),
                 parallelism: self.parallelism_of(i),
                 complete: chain.recipe.is_some(),
@@ -156,10 +186,11 @@ impl Graph {
             .collect();
         let edges = (self.edges.iter())
             .map(|edge| {
-                let (from, to) = (self.parallelism_of(edge.from), self.parallelism_of(edge.to));
+                let origin = self.origin(edge.from);
+                let (from, to) = (self.parallelism_of(origin), self.parallelism_of(edge.to));
                 let partitioning = self.partitioning(edge);
                 let channels = if partitioning == Partitioning::Forward { from } else { from * to };
-                PlannedEdge { from: edge.from, to: edge.to, partitioning, side: edge.side, channels }
+                PlannedEdge { from: origin, to: edge.to, partitioning, side: edge.side, channels }
             })
             .collect();
         Plan {

@@ -35,6 +35,12 @@ pub trait Source: Clone + Send + 'static {
         None
     }
 
+    /// True for a source that reads its splits one after the other: one that waits its turn is not silent, however long
+    /// that takes. (Silence is judged all the same once nothing at all is ready.)
+    fn reads_in_turn(&self) -> bool {
+        false
+    }
+
     /// Called last, also after a failure elsewhere. Must not block for long.
     fn close(&mut self, outcome: Closing) {
         let _ = outcome;

@@ -36,7 +36,7 @@ fn first(mut r: Fat) -> Fat {
 }
 
 fn keep(r: &Fat) -> bool {
-    r.item % 8 != 0
+    !r.item.is_multiple_of(8)
 }
 
 fn second(mut r: Fat) -> Fat {

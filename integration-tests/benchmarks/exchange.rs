@@ -51,7 +51,11 @@ impl Source for Pairs {
     fn poll(&mut self, out: &mut SourceBatch<(u64, u64)>, _: Duration) -> Result<SourceStatus> {
         let end = (self.next + out.room() as u64).min(self.n / PARALLELISM);
         for j in self.next..end {
-            out.push(SplitId(self.subtask as u32), record(j * PARALLELISM + self.subtask), EventTime(j as i64));
+            out.push(
+                SplitId(self.subtask as u32),
+                record(j * PARALLELISM + self.subtask),
+                EventTime(j as i64),
+            );
         }
         self.next = end;
         Ok(if end == self.n / PARALLELISM { SourceStatus::End } else { SourceStatus::More })
@@ -136,8 +140,7 @@ impl Hasher for Ours {
 
 fn by_hand(n: u64) -> (u64, u64) {
     let p = PARALLELISM as usize;
-    let (tx, rx): (Vec<_>, Vec<_>) =
-        (0..p * p).map(|_| bounded::<Vec<(u64, u64)>>(DEPTH)).unzip();
+    let (tx, rx): (Vec<_>, Vec<_>) = (0..p * p).map(|_| bounded::<Vec<(u64, u64)>>(DEPTH)).unzip();
     let results: Vec<(u64, u64)> = std::thread::scope(|scope| {
         for producer in 0..p {
             let tx: Vec<_> = (0..p).map(|consumer| tx[producer * p + consumer].clone()).collect();
@@ -166,7 +169,9 @@ fn by_hand(n: u64) -> (u64, u64) {
                     let (mut sum, mut records) = (0u64, 0u64);
                     while !rx.is_empty() {
                         let mut select = crossbeam_channel::Select::new();
-                        rx.iter().for_each(|rx| drop(select.recv(rx)));
+                        for rx in &rx {
+                            select.recv(rx);
+                        }
                         let ready = select.ready();
                         loop {
                             match rx[ready].try_recv() {

@@ -57,7 +57,8 @@ impl Comparison {
     pub(crate) fn print(&self, name: &str) {
         let n = self.records as f64;
         let per_s = |pick: fn(&(Run, Run)) -> Run| median(self.rounds.iter().map(|r| n / pick(r).seconds));
-        let cpu = |pick: fn(&(Run, Run)) -> Run| median(self.rounds.iter().map(|r| pick(r).cpu_seconds / n * 1e6));
+        let cpu =
+            |pick: fn(&(Run, Run)) -> Run| median(self.rounds.iter().map(|r| pick(r).cpu_seconds / n * 1e6));
         let (ours, theirs) = (per_s(|r| r.0), per_s(|r| r.1));
         let (cpu_ours, cpu_theirs) = (cpu(|r| r.0), cpu(|r| r.1));
         // Pair by pair: the machine's speed drifts, the two runs of a pair saw the same machine.

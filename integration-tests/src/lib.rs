@@ -1,1 +1,5 @@
-//! Whole-job tests and benchmarks of Weir; this library holds nothing but what several of them share.
+//! Whole-job tests and benchmarks of Weir. The library itself only compiles and runs every snippet of the README.
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::error::KafkaResult;
 use rdkafka::types::RDKafkaErrorCode as Code;
-use weir_engine::{OperatorContext, Result, TaskError};
+use weir_engine::{Result, TaskError};
 
 use super::client::ClientLog;
 use super::config::KafkaConfig;
@@ -18,17 +18,12 @@ use super::config::KafkaConfig;
 /// Creates `topic` with the broker's default replication; false when somebody else has done so already.
 ///
 /// *Blocking*: up to the configured patience and a second.
-pub(super) fn create_topic(
-    config: &KafkaConfig,
-    topic: &str,
-    partitions: i32,
-    cx: &OperatorContext,
-) -> Result<bool> {
+pub(super) fn create_topic(config: &KafkaConfig, topic: &str, partitions: i32, who: &str) -> Result<bool> {
     if let Some(broker) = config.embedded_broker() {
         return Ok(broker.create_topic(topic, partitions)?);
     }
     let patience = config.start_patience();
-    let admin = admin(config, cx)?;
+    let admin = admin(config, who)?;
     let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
     let asked = admin.create_topics([&new], &options(patience));
     let result = wait_for(asked, patience + Duration::from_secs(1));
@@ -45,16 +40,11 @@ pub(super) fn create_topic(
 /// Deletes `topic`.
 ///
 /// *Blocking*: up to `patience` and a second.
-pub(super) fn delete_topic(
-    config: &KafkaConfig,
-    topic: &str,
-    patience: Duration,
-    cx: &OperatorContext,
-) -> Result<()> {
+pub(super) fn delete_topic(config: &KafkaConfig, topic: &str, patience: Duration, who: &str) -> Result<()> {
     if let Some(broker) = config.embedded_broker() {
         return Ok(broker.remove_topic(topic)?);
     }
-    let admin = admin(config, cx)?;
+    let admin = admin(config, who)?;
     let asked = admin.delete_topics(&[topic], &options(patience));
     answer(wait_for(asked, patience + Duration::from_secs(1))).map_err(|e| {
         let brokers = config.broker_list();
@@ -62,10 +52,10 @@ pub(super) fn delete_topic(
     })
 }
 
-fn admin(config: &KafkaConfig, cx: &OperatorContext) -> Result<AdminClient<ClientLog>> {
+fn admin(config: &KafkaConfig, who: &str) -> Result<AdminClient<ClientLog>> {
     let client = config.client(&[("log.connection.close", "false")], &[])?;
     client
-        .create_with_context(ClientLog::new(cx))
+        .create_with_context(ClientLog::called(who))
         .map_err(|e| TaskError::user("the Kafka client does not take its configuration").caused_by(e))
 }
 

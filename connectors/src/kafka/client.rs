@@ -23,17 +23,23 @@ pub(crate) struct ClientLog {
 
 impl ClientLog {
     pub(crate) fn new(cx: &OperatorContext) -> Self {
-        ClientLog {
-            who: format!("{}#{}", cx.uid(), cx.subtask()),
-            last_reason: Mutex::default(),
-            outages: Mutex::default(),
-        }
+        Self::called(&who(cx))
+    }
+
+    /// For a client of nobody's task in particular.
+    pub(crate) fn called(who: &str) -> Self {
+        ClientLog { who: who.to_owned(), last_reason: Mutex::default(), outages: Mutex::default() }
     }
 
     /// The last error's reason in the library's own words; empty when there was none.
     pub(crate) fn last_reason(&self) -> String {
         self.last_reason.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// An operator's subtask as the client library's messages name it.
+pub(crate) fn who(cx: &OperatorContext) -> String {
+    format!("{}#{}", cx.uid(), cx.subtask())
 }
 
 impl ClientContext for ClientLog {

@@ -9,6 +9,7 @@ use rdkafka::config::RDKafkaLogLevel;
 use thiserror::Error;
 use weir_engine::{Result, TaskError};
 
+use super::admin;
 use super::embedded::EmbeddedBroker;
 
 /// What can go wrong while Kafka is being set up outside a job.
@@ -33,6 +34,12 @@ pub enum KafkaSetupError {
         /// Why not.
         #[source]
         source: rdkafka::error::KafkaError,
+    },
+    /// A topic could not be created.
+    #[error("{reason}")]
+    Create {
+        /// What was tried, where, and why it failed.
+        reason: String,
     },
     /// A topic of that name is there with another number of partitions.
     #[error("topic {topic} has {has} partitions, not {wanted}: take another name or that number")]
@@ -114,6 +121,17 @@ impl KafkaConfig {
     /// The broker in this process, when this points at one.
     pub fn embedded_broker(&self) -> Option<&EmbeddedBroker> {
         self.embedded.as_ref()
+    }
+
+    /// Creates `topic` with this many partitions and the broker's default replication; false when it is there already.
+    ///
+    /// *Blocking*: up to the patience and a second.
+    ///
+    /// # Errors
+    /// When no broker answers or it refuses; the in-process broker also refuses another number of partitions.
+    pub fn create_topic(&self, topic: &str, partitions: i32) -> Result<bool, KafkaSetupError> {
+        admin::create_topic(self, topic, partitions, "set-up")
+            .map_err(|e| KafkaSetupError::Create { reason: e.chain() })
     }
 
     pub(crate) fn start_patience(&self) -> Duration {

@@ -14,7 +14,7 @@ use weir_engine::{
 };
 
 use super::assign::{PER_TOPIC, TopicPartition, assign};
-use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic};
+use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic, who};
 use super::config::{Fixed, KafkaConfig};
 use super::errors::{Verdict, judge};
 use super::progress::Progress;
@@ -92,7 +92,7 @@ impl Reader {
         progress: &Progress,
         cx: &OperatorContext,
     ) -> Result<Reader> {
-        let who = format!("{}#{}", cx.uid(), cx.subtask());
+        let who = who(cx);
         // The library reads assigned partitions only with a group's name, though the group is not used.
         let (group, client) = (format!("weir-{}", cx.uid()), format!("weir-{who}"));
         let mut defaults = DEFAULTS.to_vec();

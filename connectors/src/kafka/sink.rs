@@ -8,6 +8,7 @@ use serde::Serialize;
 use weir_engine::{Closing, Data, OperatorContext, Record, Result, Sink, TaskError};
 
 use super::admin;
+use super::client::who;
 use super::config::KafkaConfig;
 use super::progress::Progress;
 use super::window::Window;
@@ -163,7 +164,7 @@ impl<T: Data, E: Encoder<T>> KafkaSink<T, E> {
 
     /// Deletes the topic that this start has created.
     fn undo_topic(&self, cx: &OperatorContext) {
-        match admin::delete_topic(&self.config, &self.topic, UNDO_PATIENCE, cx) {
+        match admin::delete_topic(&self.config, &self.topic, UNDO_PATIENCE, &who(cx)) {
             Ok(()) => tracing::info!("topic {} is deleted again: the start failed", self.topic),
             Err(e) => tracing::error!("the start failed and left topic {} behind: {}", self.topic, e.chain()),
         }

@@ -15,7 +15,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use weir_engine::{EventTime, OperatorContext, Record, Result, TaskError};
 
 use super::admin;
-use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic};
+use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic, who};
 use super::config::KafkaConfig;
 use super::errors::NowAndThen;
 use super::partition::partition_of;
@@ -151,7 +151,7 @@ impl SinkClient {
         if found.is_none()
             && let Some(partitions) = create
         {
-            *created = admin::create_topic(config, topic, partitions, cx)?;
+            *created = admin::create_topic(config, topic, partitions, &who(cx))?;
             found = partitions_of_topic(lookup, config, topic, true, cx)?;
         }
         let what = "create it, or let the sink do so with create_topic(partitions)";

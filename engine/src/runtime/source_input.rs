@@ -272,8 +272,10 @@ where
             if self.batches_since_watermark >= WATERMARK_BATCHES
                 || now.saturating_sub(self.watermark_sent_at) >= WATERMARK_EVERY
             {
-                let advance = self.clocks.tick(Self::reading_time(cx));
-                self.advance(advance);
+                if !self.source.reads_in_turn() {
+                    let advance = self.clocks.tick(Self::reading_time(cx));
+                    self.advance(advance);
+                }
                 self.watermark_sent_at = now;
                 self.send_watermark();
                 if !self.pending.is_empty() {
@@ -283,7 +285,7 @@ where
             let limit = self.pace.as_mut().map_or(BATCH, |pace| pace.allowed(BATCH, now));
             if limit == 0 {
                 self.retry_after = self.pace.as_ref().map_or(LONGEST_WAIT, Pace::until_next);
-                return self.quiet(cx);
+                return self.quiet(cx, Advance::default());
             }
             self.batch.clear(limit);
             std::mem::swap(&mut self.batch.records, batch);
@@ -309,7 +311,8 @@ where
                 SourceStatus::More | SourceStatus::End => {}
                 SourceStatus::Idle(retry_after) => {
                     self.retry_after = retry_after;
-                    return self.quiet(cx);
+                    let advance = self.clocks.tick(Self::reading_time(cx));
+                    return self.quiet(cx, advance);
                 }
             }
         }
@@ -328,9 +331,8 @@ where
 }
 
 impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
-    /// Nothing to read just now: what has advanced leaves at once, and splits silent for too long become idle.
-    fn quiet(&mut self, cx: &TaskContext) -> Result<Turn> {
-        let advance = self.clocks.tick(Self::reading_time(cx));
+    /// Nothing to read just now: what has advanced leaves at once.
+    fn quiet(&mut self, cx: &TaskContext, advance: Advance) -> Result<Turn> {
         self.advance(advance);
         if self.clocks.no_splits() && !self.idle_said {
             self.advance(Advance { to: None, idle: true });

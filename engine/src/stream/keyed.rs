@@ -4,7 +4,7 @@ use weir_state::key_hash;
 
 use crate::element::{Data, Key, Keyed, Record};
 use crate::error::Result;
-use crate::graph::{Asked, OperatorInfo};
+use crate::graph::{Asked, From, OperatorInfo};
 use crate::operator::{Collector, Operator};
 use crate::pipe::{Before, Pipe, Then};
 use crate::plan::Partitioning;
@@ -63,7 +63,13 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
                 pipe.link(KeyedExchange::new(tx, consumer, cx.clone()), cx)
             }));
             let next = graph.chain();
-            graph.edge(self.chain, next, Asked::Exactly(Partitioning::KeyBy), None, edge.clone());
+            graph.edge(
+                From::Chain(self.chain),
+                next,
+                Asked::Exactly(Partitioning::KeyBy),
+                None,
+                edge.clone(),
+            );
             next
         };
         KeyedStream { stream: Stream { graph, chain: next, pipe: Head::reading(vec![edge]), sealed: false } }

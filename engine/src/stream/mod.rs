@@ -11,7 +11,7 @@ pub use source::SourceStream;
 
 use crate::context::TaskContext;
 use crate::element::Data;
-use crate::graph::{Asked, GraphRef, OperatorInfo};
+use crate::graph::{Asked, From, GraphRef, OperatorInfo};
 use crate::operator::Operator;
 use crate::pipe::{Before, Pipe, Stage, Then};
 use crate::plan::Partitioning;
@@ -86,7 +86,7 @@ pub(crate) fn close<T: Data>(graph: &GraphRef, chain: usize, pipe: impl Pipe<Out
 /// One more edge out of `legs`, into `to`.
 pub(crate) fn connect<T: Data>(
     graph: &GraphRef,
-    from: usize,
+    from: From,
     legs: &Legs<T>,
     to: usize,
     asked: Asked,
@@ -101,7 +101,7 @@ pub(crate) fn connect<T: Data>(
 /// A new chain that reads one more edge out of `legs`.
 pub(crate) fn read<T: Data>(
     graph: &GraphRef,
-    from: usize,
+    from: From,
     legs: &Legs<T>,
     asked: Asked,
     side: Option<&'static str>,
@@ -139,7 +139,7 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
 
     fn ends(self, how: Partitioning) -> Stream<T> {
         let legs = close(&self.graph, self.chain, self.pipe);
-        read(&self.graph, self.chain, &legs, Asked::Exactly(how), None)
+        read(&self.graph, From::Chain(self.chain), &legs, Asked::Exactly(how), None)
     }
 
     /// Ends the task here: what follows runs in tasks of its own, forward where the parallelism is equal.
@@ -166,7 +166,7 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
     /// others back.
     pub fn shared(self) -> Shared<T> {
         let legs = close(&self.graph, self.chain, self.pipe);
-        Shared { graph: self.graph, chain: self.chain, legs, side: None }
+        Shared { graph: self.graph, chain: self.chain, legs }
     }
 
     /// Both streams as one, in no particular order between them.
@@ -177,8 +177,8 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
         let a = close(&graph, self.chain, self.pipe);
         let b = close(&graph, other.chain, other.pipe);
         let edges = vec![
-            connect(&graph, self.chain, &a, chain, Asked::Natural, None),
-            connect(&graph, other.chain, &b, chain, Asked::Natural, None),
+            connect(&graph, From::Chain(self.chain), &a, chain, Asked::Natural, None),
+            connect(&graph, From::Chain(other.chain), &b, chain, Asked::Natural, None),
         ];
         Stream { graph, chain, pipe: Head::reading(edges), sealed: false }
     }
@@ -199,16 +199,18 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
         }));
     }
 
-    /// A stream of what an operator of this job puts into `slot`; `side` names the output in the plan.
+    /// A stream of what the last operator puts into `slot`; `side` names the output in the plan.
     pub fn side<U: Data>(&self, slot: &SideSlot<U>, side: &'static str) -> Stream<U> {
-        read(&self.graph, self.chain, &slot.legs, Asked::Natural, Some(side))
+        let last = self.graph.borrow().chains[self.chain].operators.last().map(|o| o.number);
+        let from = last.map_or(From::Chain(self.chain), From::Operator);
+        read(&self.graph, from, &slot.legs, Asked::Natural, Some(side))
     }
 }
 
 /// What follows runs behind a task boundary.
 fn read_behind<T: Data>(graph: &GraphRef, chain: usize, pipe: impl Pipe<Out = T>) -> Stream<T> {
     let legs = close(graph, chain, pipe);
-    read(graph, chain, &legs, Asked::Natural, None)
+    read(graph, From::Chain(chain), &legs, Asked::Natural, None)
 }
 
 impl<T: Data> Stream<T> {
@@ -226,7 +228,7 @@ impl<T: Data, P: Pipe<Out = T>, O: Operator<T>> Stream<O::Out, Then<P, T, O>> {
     pub fn named(mut self, uid: &str) -> Self {
         self.pipe.uid = uid.into();
         if let Some(op) = self.graph.borrow_mut().chains[self.chain].operators.last_mut() {
-            op.0 = uid.into();
+            op.uid = uid.into();
         }
         self
     }
@@ -275,7 +277,6 @@ pub struct Shared<T> {
     graph: GraphRef,
     chain: usize,
     legs: Legs<T>,
-    side: Option<&'static str>,
 }
 
 impl<T> std::fmt::Debug for Shared<T> {
@@ -287,6 +288,6 @@ impl<T> std::fmt::Debug for Shared<T> {
 impl<T: Data> Shared<T> {
     /// One more reader.
     pub fn stream(&self) -> Stream<T> {
-        read(&self.graph, self.chain, &self.legs, Asked::Natural, self.side)
+        read(&self.graph, From::Chain(self.chain), &self.legs, Asked::Natural, None)
     }
 }

@@ -1,7 +1,7 @@
 //! `SourceStream`: what is said about a source before it becomes a stream: event time, rate, parallelism, bad records.
 
 use crate::dead_letter::{BadRecords, DeadLetter};
-use crate::graph::{Asked, GraphRef, OperatorInfo};
+use crate::graph::{Asked, From, GraphRef, OperatorInfo};
 use crate::plan::PlanError;
 use crate::runtime::source_input::{Extract, SourceInput, SourceSettings, SourceTime, Timestamps};
 use crate::side::SideSlot;
@@ -67,7 +67,13 @@ impl<S: Source> SourceStream<S> {
 
     /// The records that did not decode. Unread, they are counted and logged.
     pub fn dead_letters(&self) -> Stream<DeadLetter> {
-        read(&self.graph, self.chain, &self.settings.dead_letters.legs, Asked::Natural, Some("dead letters"))
+        read(
+            &self.graph,
+            From::Chain(self.chain),
+            &self.settings.dead_letters.legs,
+            Asked::Natural,
+            Some("dead letters"),
+        )
     }
 
     /// Event time is what `time` says of each record, in milliseconds since the epoch.

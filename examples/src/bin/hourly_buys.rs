@@ -40,11 +40,17 @@ fn main() -> anyhow::Result<()> {
         .key_by("everything", |_| 0u8)
         .window(Tumbling::of(hours(1)))
         .aggregate("buys", count())
-        .sink("terminal", PrintSink::with(|w: &WindowResult<u8, i64>| format!("{}  {:>5}", hour(w.window.start), w.value)));
+        .sink(
+            "terminal",
+            PrintSink::with(|w: &WindowResult<u8, u64>| {
+                format!("{}  {:>5}", hour(w.window.start.millis()), w.value)
+            }),
+        );
     job.run()?;
     Ok(())
 }
 
 fn hour(ms: i64) -> String {
-    Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |t| t.strftime("%Y-%m-%d %H:00Z").to_string())
+    Timestamp::from_millisecond(ms)
+        .map_or_else(|_| ms.to_string(), |t| t.strftime("%Y-%m-%d %H:00Z").to_string())
 }

@@ -7,44 +7,45 @@ const DAY_MS: i64 = 86_400_000;
 
 /// One day, counted from 1970-01-01.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Day(i64);
+pub(crate) struct Day(i64);
 
 /// The day that a moment (ms since the epoch) lies in.
-pub fn day_of(ms: i64) -> Day {
+pub(crate) fn day_of(ms: i64) -> Day {
     Day(ms.div_euclid(DAY_MS))
 }
 
 impl Day {
     fn date(self) -> Date {
-        let moment = Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_hours(self.0.saturating_mul(24)));
-        moment.unwrap_or(Timestamp::MAX).to_zoned(TimeZone::UTC).date()
+        let moment =
+            Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_hours(self.0.saturating_mul(24)));
+        TimeZone::UTC.to_datetime(moment.unwrap_or(Timestamp::MAX)).date()
     }
 
     /// `2017-11-25`.
-    pub fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         self.date().to_string()
     }
 
     /// `buys_20171125`.
-    pub fn buys_tag(self) -> String {
+    pub(crate) fn buys_tag(self) -> String {
         format!("buys_{}", self.date().strftime("%Y%m%d"))
     }
 }
 
 /// A range of days, both ends included.
 #[derive(Clone, Copy, Debug)]
-pub struct Days {
+pub(crate) struct Days {
     first: Day,
     last: Day,
 }
 
 impl Days {
     /// The days between two moments (ms since the epoch).
-    pub fn between(first_ms: i64, last_ms: i64) -> Days {
+    pub(crate) fn between(first_ms: i64, last_ms: i64) -> Days {
         Days { first: day_of(first_ms), last: day_of(last_ms) }
     }
 
-    pub fn iter(self) -> impl Iterator<Item = Day> {
+    pub(crate) fn iter(self) -> impl Iterator<Item = Day> {
         (self.first.0..=self.last.0).map(Day)
     }
 }

@@ -12,7 +12,7 @@ use weir_connectors::random::Random;
 use crate::days::Days;
 
 /// Events that can be gone through any number of times, always the same and in the order of their times.
-pub enum Input {
+pub(crate) enum Input {
     /// Rows of a file, sorted by time (the file lies sorted by user).
     Recorded(Vec<Behaviour>),
     /// So many events of a shop.
@@ -27,7 +27,7 @@ const GENERATED_SECONDS: f64 = 9.0 * 86_400.0;
 
 impl Input {
     /// Reads every row; one that is none is an error that names its line.
-    pub fn recorded(path: &Path) -> anyhow::Result<Input> {
+    pub(crate) fn recorded(path: &Path) -> anyhow::Result<Input> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let mut events = Vec::new();
         for (i, row) in BufReader::new(file).lines().enumerate() {
@@ -43,7 +43,7 @@ impl Input {
     }
 
     /// Events of a shop with 10,000 users and 200 categories.
-    pub fn generated(events: u64) -> Input {
+    pub(crate) fn generated(events: u64) -> Input {
         let events_per_s = (events as f64 / GENERATED_SECONDS).max(1e-6);
         let shop =
             Shop { users: 10_000, categories: 200, start_ms: START_MS, events_per_s, ..Shop::default() };
@@ -51,11 +51,11 @@ impl Input {
     }
 
     /// The recorded file of this repository.
-    pub fn default_file() -> PathBuf {
+    pub(crate) fn default_file() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("data/user_behavior_10k.csv")
     }
 
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Input::Recorded(events) => events.len() as u64,
             Input::Generated { events, .. } => *events,
@@ -70,12 +70,12 @@ impl Input {
     }
 
     /// Every event, in the order of their times.
-    pub fn iter(&self) -> impl Iterator<Item = Behaviour> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Behaviour> {
         (0..self.len()).map(|i| self.event(i))
     }
 
     /// The days that events fall on.
-    pub fn days(&self) -> Days {
+    pub(crate) fn days(&self) -> Days {
         match self.len() {
             0 => Days::between(START_MS, START_MS),
             n => Days::between(self.event(0).ts, self.event(n - 1).ts),

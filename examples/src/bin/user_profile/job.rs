@@ -1,5 +1,6 @@
 //! The job itself: behaviour events in, a live profile out. This page is what a user of Weir writes.
 
+use weir_connectors::format::Json;
 use weir_connectors::prelude::*;
 use weir_engine::prelude::*;
 use weir_operators::prelude::*;
@@ -8,10 +9,10 @@ use weir_state::profile::{ProfileUpdate, Profiles};
 use crate::days::{Days, day_of};
 
 /// The topic that events come from.
-pub const TOPIC: &str = "user_behavior";
+pub(crate) const TOPIC: &str = "user_behavior";
 
 /// The profile: one row per user, one tag per column.
-pub fn profiles(days: Days) -> Profiles {
+pub(crate) fn profiles(days: Days) -> Profiles {
     let space = Profiles::named("user_profile")
         .enum_tag("last_behaviour")
         .int_tag("buys_total")
@@ -21,7 +22,7 @@ pub fn profiles(days: Days) -> Profiles {
 }
 
 /// Events → tags of each event, and purchases per user and day of event time → profile.
-pub fn job(source: KafkaSource<Behaviour, Json>, profiles: &Profiles, parallelism: usize) -> Job {
+pub(crate) fn job(source: KafkaSource<Behaviour, Json>, profiles: &Profiles, parallelism: usize) -> Job {
     let job = Job::named("user-profile").parallelism(parallelism).on_interrupt(EndKind::Keep);
     let events = job
         .source("behaviour", source)
@@ -36,8 +37,8 @@ pub fn job(source: KafkaSource<Behaviour, Json>, profiles: &Profiles, parallelis
         .window(Tumbling::of(days(1)))
         .aggregate("buys-per-day", count())
         .map(|w| {
-            let tag = day_of(w.window.start).buys_tag();
-            ProfileUpdate::of(w.key).at(w.window.end - 1).set(tag, w.value)
+            let tag = day_of(w.window.start.millis()).buys_tag();
+            ProfileUpdate::of(w.key).set(tag, w.value)
         })
         .named("day-tag");
     tags.union(buys_per_day).update_profile("profile", profiles);
@@ -46,7 +47,6 @@ pub fn job(source: KafkaSource<Behaviour, Json>, profiles: &Profiles, parallelis
 
 fn tags_of(e: Behaviour) -> ProfileUpdate {
     let update = ProfileUpdate::of(e.user_id)
-        .at(e.ts)
         .set("last_behaviour", e.behavior.as_str())
         .add("categories", e.category_id.to_string())
         .add("active_days", day_of(e.ts).name());

@@ -10,7 +10,7 @@ use weir_state::profile::{Predicate, Reader};
 use crate::questions::Question;
 
 /// Asks until it is stopped.
-pub struct Live {
+pub(crate) struct Live {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
@@ -18,7 +18,7 @@ pub struct Live {
 const EVERY: Duration = Duration::from_millis(250);
 
 impl Live {
-    pub fn start(reader: Reader, questions: &[Question]) -> anyhow::Result<Live> {
+    pub(crate) fn start(reader: Reader, questions: &[Question]) -> anyhow::Result<Live> {
         let stop = Arc::new(AtomicBool::new(false));
         let asked: Vec<(String, Predicate)> = (questions.iter())
             .map(|q| Ok((q.name.clone(), Predicate::parse(&q.condition)?)))
@@ -57,7 +57,7 @@ impl Live {
     }
 
     /// Stops asking; gives how many answers there were.
-    pub fn stop(self) -> u64 {
+    pub(crate) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.thread().unpark();
         // A panic of that thread has been printed; it answered nothing then.

@@ -131,7 +131,12 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     let seconds = began.elapsed().as_secs_f64();
     let asked = live.stop();
 
-    let read = report.tasks.iter().filter(|t| t.task.chain.as_str() == "behaviour").map(|t| t.records_in).sum::<u64>();
+    let read = report
+        .tasks
+        .iter()
+        .filter(|t| t.task.chain.as_str() == "behaviour")
+        .map(|t| t.records_in)
+        .sum::<u64>();
     println!(
         "\n{read} events in {seconds:.2} s ({:.0}/s), {asked} answers meanwhile{}",
         read as f64 / seconds,

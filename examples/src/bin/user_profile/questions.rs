@@ -8,26 +8,26 @@ use crate::days::{Day, day_of};
 use crate::input::Input;
 
 /// A segment: a name for people, and a condition in the query language.
-pub struct Question {
-    pub name: String,
-    pub condition: String,
+pub(crate) struct Question {
+    pub(crate) name: String,
+    pub(crate) condition: String,
     /// The same condition on one user of the plain loop.
-    pub holds: Box<dyn Fn(&User) -> bool>,
+    pub(crate) holds: Box<dyn Fn(&User) -> bool>,
 }
 
 /// What the plain loop knows about a user.
 #[derive(Default)]
-pub struct User {
+pub(crate) struct User {
     /// The latest behaviour; of several at one moment the greater name, as the profile's rule for ties says.
-    pub last: Option<(i64, &'static str)>,
-    pub buys: i64,
-    pub categories: BTreeSet<u64>,
-    pub active: BTreeSet<Day>,
-    pub buys_per_day: BTreeMap<Day, i64>,
+    pub(crate) last: Option<(i64, &'static str)>,
+    pub(crate) buys: i64,
+    pub(crate) categories: BTreeSet<u64>,
+    pub(crate) active: BTreeSet<Day>,
+    pub(crate) buys_per_day: BTreeMap<Day, i64>,
 }
 
 /// One pass over the input: the answer that everything else is held against.
-pub fn plain_loop(input: &Input) -> HashMap<u64, User> {
+pub(crate) fn plain_loop(input: &Input) -> HashMap<u64, User> {
     let mut users: HashMap<u64, User> = HashMap::new();
     for e in input.iter() {
         let user = users.entry(e.user_id).or_default();
@@ -43,7 +43,7 @@ pub fn plain_loop(input: &Input) -> HashMap<u64, User> {
 }
 
 /// The questions of this run: its days, and the three categories that lead in its first events.
-pub fn questions(input: &Input) -> Vec<Question> {
+pub(crate) fn questions(input: &Input) -> Vec<Question> {
     let mut popular: HashMap<u64, u32> = HashMap::new();
     input.iter().take(10_000).for_each(|e| *popular.entry(e.category_id).or_default() += 1);
     let mut popular: Vec<(u64, u32)> = popular.into_iter().collect();
@@ -101,9 +101,7 @@ pub fn questions(input: &Input) -> Vec<Question> {
         ask(
             "bought twice on the second day or on the third",
             format!("{} >= 2 or {} >= 2", second.buys_tag(), third.buys_tag()),
-            Box::new(move |u| {
-                [second, third].iter().any(|d| u.buys_per_day.get(d).is_some_and(|n| *n >= 2))
-            }),
+            Box::new(move |u| [second, third].iter().any(|d| u.buys_per_day.get(d).is_some_and(|n| *n >= 2))),
         ),
     ]
 }

@@ -13,7 +13,7 @@ use crate::job::TOPIC;
 
 /// Replays `input` as JSON keyed by user. It never runs so far ahead of the reader that a small broker would drop what
 /// was not read. Returns when every record has been read; `report` hears how many.
-pub fn replay(
+pub(crate) fn replay(
     input: &Input,
     kafka: &KafkaConfig,
     read: Progress,
@@ -33,11 +33,17 @@ pub fn replay(
                 let event = events[i as usize];
                 (event, event.time())
             });
-            job.source("recorded", source).max_rate(rate).source_time(Watermarks::monotonic()).sink("topic", sink);
+            job.source("recorded", source)
+                .max_rate(rate)
+                .source_time(Watermarks::monotonic())
+                .sink("topic", sink);
         }
         Input::Generated { shop, seed, .. } => {
             let source = weir_connectors::behaviour::behaviours_of(*shop, *seed, Some(n));
-            job.source("generated", source).max_rate(rate).source_time(Watermarks::monotonic()).sink("topic", sink);
+            job.source("generated", source)
+                .max_rate(rate)
+                .source_time(Watermarks::monotonic())
+                .sink("topic", sink);
         }
     }
     let writing = job.start()?;

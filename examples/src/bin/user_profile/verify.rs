@@ -9,14 +9,14 @@ use crate::input::Input;
 use crate::questions::{Question, User, plain_loop};
 
 /// How many answers there were, and the first few that differ.
-pub struct Verdict {
-    pub asked: usize,
-    pub differing: Vec<String>,
+pub(crate) struct Verdict {
+    pub(crate) asked: usize,
+    pub(crate) differing: Vec<String>,
     /// Count of each question, in order, for the table.
-    pub counts: Vec<u64>,
+    pub(crate) counts: Vec<u64>,
 }
 
-pub fn verify(input: &Input, reader: &Reader, questions: &[Question]) -> anyhow::Result<Verdict> {
+pub(crate) fn verify(input: &Input, reader: &Reader, questions: &[Question]) -> anyhow::Result<Verdict> {
     let users = plain_loop(input);
     let snapshot = reader.snapshot();
     let mut verdict = Verdict { asked: 0, differing: Vec::new(), counts: Vec::new() };

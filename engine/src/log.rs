@@ -1,5 +1,7 @@
 //! Logs: `tracing` to stderr, levels by a filter such as `info,weir_engine=debug`.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 
 /// Why logging could not be set up.
@@ -19,8 +21,11 @@ pub struct LogError {
 pub fn init(filter: &str) -> Result<(), LogError> {
     let parsed = EnvFilter::try_new(filter)
         .map_err(|e| LogError { filter: filter.to_owned(), reason: e.to_string() })?;
-    let subscriber =
-        tracing_subscriber::fmt().with_env_filter(parsed).with_writer(std::io::stderr).with_target(false);
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(parsed)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
     // A second initialisation is not an error: a library or a test may have been first.
     let _ = subscriber.try_init();
     Ok(())

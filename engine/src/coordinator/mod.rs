@@ -146,7 +146,6 @@ impl Coordinator {
                 }
             }
         }
-        self.graph.edges.iter().for_each(|e| e.ends.clear());
         self.board.set_tasks(stats);
         self.attempt = Some(Attempt::new(self.attempt_id, ids.into_iter().map(|(_, id)| id).collect()));
         self.cancel = Some(handle);
@@ -183,6 +182,8 @@ impl Coordinator {
             Step::Run => {
                 let took = self.deploy_began.elapsed();
                 tracing::info!(job = %self.plan.job, "deploy  {} tasks opened in {:.1?}", self.tasks.len(), took);
+                // Side outputs have taken their ends while they opened; nobody will take the rest.
+                self.graph.edges.iter().for_each(|e| e.ends.clear());
                 self.tell_chains(Control::Run, |_| true);
                 self.enter(JobState::Running, "records flow");
                 tracing::info!(job = %self.plan.job, attempt = %self.attempt_id, "run     records flow");

@@ -1,4 +1,4 @@
-//! How large a batch may grow before it leaves: as much as a slow consumer takes in a second, else the full size. Pure.
+//! How large a batch may grow before it leaves: so that a full channel holds what a slow consumer takes in a second. Pure.
 
 use std::time::Duration;
 
@@ -7,24 +7,29 @@ pub(crate) const BATCH: usize = 1024;
 
 /// The batch limit of one channel.
 ///
-/// It shrinks only when a send had to wait: then the consumer is the bottleneck, and what it took between two waits is its
-/// rate. Less queued before a slow sink means that barriers and cancellation reach it soon.
+/// It begins small and grows while sends need not wait: nobody knows yet how fast the consumer is. When a send had to wait
+/// the consumer is the bottleneck, and what it took between two waits is its rate. Little queued before a slow sink means
+/// that barriers, drains and fresh records reach it soon; a fast one gets full batches after a few dozen sends.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchSizer {
     limit: usize,
     max: usize,
+    depth: usize,
     /// Records sent since the last wait.
     sent: usize,
     easy_sends: u32,
 }
 
 /// So many sends without a wait say that the consumer has caught up.
-const EASY: u32 = 16;
+const EASY: u32 = 4;
+/// The first batches of a channel.
+const FIRST: usize = 64;
 
 impl BatchSizer {
-    pub(crate) fn new(max: usize) -> Self {
+    /// For a channel of `depth` elements whose batches hold at most `max` records.
+    pub(crate) fn new(max: usize, depth: usize) -> Self {
         let max = max.max(1);
-        BatchSizer { limit: max, max, sent: 0, easy_sends: 0 }
+        BatchSizer { limit: FIRST.min(max), max, depth: depth.max(1), sent: 0, easy_sends: 0 }
     }
 
     #[inline]
@@ -51,9 +56,10 @@ impl BatchSizer {
         self.sent = 0;
         self.easy_sends = 0;
         let per_second = taken as f64 / since_last.as_secs_f64().max(1e-6);
+        let fair = per_second / self.depth as f64;
         // At most halve or double at once: one hiccup of the consumer is not its rate.
         let (low, high) = (self.limit.div_ceil(2), self.limit.saturating_mul(2));
-        self.limit = (per_second as usize).clamp(low, high).clamp(1, self.max);
+        self.limit = (fair as usize).clamp(low, high).clamp(1, self.max);
     }
 }
 
@@ -62,18 +68,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_consumer_shrinks_it_to_its_rate() {
-        let mut s = BatchSizer::new(BATCH);
+    fn with_a_slow_consumer_a_full_channel_holds_a_second_of_its_rate() {
+        let mut s = BatchSizer::new(BATCH, 8);
         for _ in 0..20 {
             let n = s.limit();
-            s.waited(n, Duration::from_secs_f64(n as f64 / 100.0));
+            s.waited(n, Duration::from_secs_f64(n as f64 / 1000.0));
         }
-        assert_eq!(s.limit(), 100);
+        assert_eq!(s.limit(), 125);
     }
 
     #[test]
-    fn a_fast_consumer_keeps_the_full_size_although_sends_wait() {
-        let mut s = BatchSizer::new(BATCH);
+    fn a_fast_consumer_gets_the_full_size_although_sends_wait() {
+        let mut s = BatchSizer::new(BATCH, 8);
         for _ in 0..100 {
             let n = s.limit();
             s.waited(n, Duration::from_micros(50));
@@ -83,7 +89,7 @@ mod tests {
 
     #[test]
     fn it_recovers_when_the_consumer_does() {
-        let mut s = BatchSizer::new(BATCH);
+        let mut s = BatchSizer::new(BATCH, 8);
         for _ in 0..20 {
             s.waited(s.limit(), Duration::from_secs(2000));
         }

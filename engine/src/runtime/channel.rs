@@ -75,6 +75,10 @@ pub(crate) fn edge<T>(depth: usize) -> (Tx<T>, Rx<T>) {
 }
 
 impl<T> Tx<T> {
+    pub(crate) fn capacity(&self) -> usize {
+        self.inner.capacity().unwrap_or(1)
+    }
+
     /// Sends without waiting; gives the element back when the channel is full.
     pub(crate) fn try_send(&self, element: Element<T>) -> Result<Option<Element<T>>> {
         match self.inner.try_send(element) {

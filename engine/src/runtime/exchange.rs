@@ -30,7 +30,7 @@ struct Output<T> {
 
 impl<T: Data> Output<T> {
     fn new(tx: Tx<T>, consumer: OperatorUid) -> Self {
-        let (sizer, check) = (BatchSizer::new(BATCH), ProtocolCheck::default());
+        let (sizer, check) = (BatchSizer::new(BATCH, tx.capacity()), ProtocolCheck::default());
         Output { tx, buffer: Vec::new(), sizer, last_wait: Instant::now(), consumer, check }
     }
 
@@ -117,6 +117,11 @@ impl<T: Data> Leg<T> {
     }
 }
 
+/// One buffer feeds every edge, so the slowest one's limit holds.
+fn limit_of<T: Data>(legs: &[Leg<T>]) -> usize {
+    legs.iter().map(Leg::limit).min().unwrap_or(BATCH)
+}
+
 /// Sends whole batches along any number of edges: forward, rebalance or broadcast. The last edge gets the move, the
 /// others a clone.
 pub(crate) struct Exchange<T> {
@@ -138,7 +143,8 @@ impl<T: Data> Exchange<T> {
                 next: 0,
             })
             .collect();
-        Exchange { buffer: Vec::new(), limit: BATCH, legs, cx }
+        let limit = limit_of(&legs);
+        Exchange { buffer: Vec::new(), limit, legs, cx }
     }
 
     fn dispatch(&mut self) -> Result<()> {
@@ -151,7 +157,7 @@ impl<T: Data> Exchange<T> {
             leg.send(batch.clone(), &self.cx)?;
         }
         last.send(batch, &self.cx)?;
-        self.limit = self.legs.iter().map(Leg::limit).min().unwrap_or(BATCH);
+        self.limit = limit_of(&self.legs);
         Ok(())
     }
 

@@ -129,6 +129,20 @@ impl Graph {
         self.edges.push(GraphEdge { from, to, asked, side, ends });
     }
 
+    /// Spreads the one edge that leads into `chain` as told, if nothing runs there yet and nobody said how before.
+    pub(crate) fn repartition(&mut self, chain: usize, how: Partitioning) -> bool {
+        if !self.chains[chain].operators.is_empty() {
+            return false;
+        }
+        match self.edges.iter_mut().find(|e| e.to == chain) {
+            Some(edge) if edge.asked == Asked::Natural => {
+                edge.asked = Asked::Exactly(how);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Adds an operator at the end of `chain`; an unnamed one is called by its kind, the second of a kind `kind-2`.
     pub(crate) fn operator(&mut self, chain: usize, info: OperatorInfo) -> OperatorUid {
         let uid = info.uid.unwrap_or_else(|| {

@@ -11,6 +11,7 @@ use crate::ids::OperatorUid;
 use crate::operator::{Closing, Collector, Operator};
 use crate::protocol::ProtocolCheck;
 use crate::runtime::task::TaskBody;
+use crate::stream::Head;
 use crate::time::Watermark;
 
 /// What a linked chain looks like from its entry.
@@ -182,6 +183,16 @@ pub trait Pipe: Send + 'static {
     type Out: Data;
     /// The task that feeds this chain and then `next`.
     fn link<N: Stage<Self::Out>>(&self, next: N, cx: &TaskContext) -> Box<dyn TaskBody>;
+    /// The empty chain, if that is what it is.
+    ///
+    /// # Errors
+    /// The chain itself when there is something in it.
+    fn into_head(self) -> std::result::Result<Head<Self::Out>, Self>
+    where
+        Self: Sized,
+    {
+        Err(self)
+    }
 }
 
 /// A chain with one more operator at its end.
@@ -200,7 +211,7 @@ impl<P, T, Op> std::fmt::Debug for Then<P, T, Op> {
 /// What comes before an operator: the rest of its chain, or a task boundary that was cut in front of it.
 pub(crate) enum Before<P, T> {
     Chain(P),
-    Cut(crate::stream::Head<T>),
+    Cut(Head<T>),
 }
 
 impl<T: Data, P: Pipe<Out = T>, Op: Operator<T>> Pipe for Then<P, T, Op> {

@@ -19,7 +19,7 @@ pub trait Sink<In: Data>: Clone + Send + 'static {
         Ok(())
     }
 
-    /// Takes every record out of `batch` (at most 1,024). May block: that is the backpressure; a long wait must go
+    /// Takes every record out of `batch` (at most 256). May block: that is the backpressure; a long wait must go
     /// through [`OperatorContext::wait`], which hears cancellation.
     ///
     /// # Errors

@@ -118,6 +118,26 @@ pub type Processed<K, T, F, P> =
 pub trait KeyedOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
     /// Runs `function` on each record, with a state per key and timers, kept under `uid`.
     ///
+    /// State without a name does not compile:
+    ///
+    /// ```compile_fail,E0061
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::ScriptSource;
+    /// # use weir_engine::{Collector, Record, Result};
+    /// # #[derive(Clone)]
+    /// # struct Number;
+    /// # impl ProcessFunction<u64, u64> for Number {
+    /// #     type Out = u64;
+    /// #     type State = u64;
+    /// #     fn process(&mut self, r: Record<u64>, _: &mut KeyedContext<'_, u64, u64>, out: &mut impl Collector<u64>) -> Result<()> {
+    /// #         out.emit(r)
+    /// #     }
+    /// # }
+    /// # let job = weir_engine::Job::named("doc");
+    /// # let numbers = job.source("in", ScriptSource::of([(1u64, 0)])).without_event_time();
+    /// numbers.key_by("by-number", |n| *n).process(Number);
+    /// ```
+    ///
     /// ```
     /// # use weir_operators::prelude::*;
     /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};

@@ -5,6 +5,10 @@ use std::time::Duration;
 /// The full batch. Past it a larger batch buys nothing (channel cost per record is already about 2 ns).
 pub(crate) const BATCH: usize = 1024;
 
+/// What a source gives per poll and a sink takes per write: small enough to stay in the first-level cache on its way
+/// through the chain.
+pub(crate) const STAGE: usize = 256;
+
 /// The batch limit of one channel.
 ///
 /// It begins small and grows while sends need not wait: nobody knows yet how fast the consumer is. When a send had to wait

@@ -44,7 +44,7 @@ impl<T: Data> Output<T> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        let batch = std::mem::replace(&mut self.buffer, Vec::with_capacity(self.sizer.limit()));
+        let batch = std::mem::replace(&mut self.buffer, self.tx.batch(self.sizer.limit()));
         self.send_batch(batch, cx)
     }
 
@@ -147,11 +147,18 @@ impl<T: Data> Exchange<T> {
         Exchange { buffer: Vec::new(), limit, legs, cx }
     }
 
+    /// An empty buffer, if possible one that the next consumer has emptied.
+    fn spare(&self) -> Vec<Record<T>> {
+        let next = self.legs.last().and_then(|leg| leg.outs.get(leg.next));
+        next.map_or_else(Vec::new, |out| out.tx.batch(self.limit))
+    }
+
     fn dispatch(&mut self) -> Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        let batch = std::mem::replace(&mut self.buffer, Vec::with_capacity(self.limit));
+        let room = self.spare();
+        let batch = std::mem::replace(&mut self.buffer, room);
         let Some((last, others)) = self.legs.split_last_mut() else { return Ok(()) };
         for leg in others {
             leg.send(batch.clone(), &self.cx)?;

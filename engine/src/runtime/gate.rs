@@ -19,6 +19,8 @@ pub(crate) struct Gate<T> {
     frontier: Frontier,
     /// Where the next sweep starts, so that the first input is not always first.
     cursor: usize,
+    /// The input that the last batch came from.
+    last: usize,
     /// What one element brought about beyond its first turn.
     pending: VecDeque<Turn>,
     /// Keep wins over flush: a half-kept job must not fire.
@@ -33,6 +35,7 @@ impl<T> Gate<T> {
             aligner: Aligner::new(n),
             frontier: Frontier::new(n),
             cursor: 0,
+            last: 0,
             pending: VecDeque::with_capacity(4),
             ended: None,
         }
@@ -108,7 +111,11 @@ impl<T: Send> Input<T> for Gate<T> {
                         self.frontier.active(i);
                         let queued = self.inputs.iter().map(Rx::len).sum();
                         cx.stats.queued.store(queued, std::sync::atomic::Ordering::Relaxed);
-                        *batch = records;
+                        let emptied = std::mem::replace(batch, records);
+                        if emptied.capacity() > 0 {
+                            self.inputs[self.last].give_back(emptied);
+                        }
+                        self.last = i;
                         return Ok(Turn::Batch);
                     }
                     Element::Watermark(w) => {

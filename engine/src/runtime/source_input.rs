@@ -11,7 +11,7 @@ use crate::error::{Result, TaskError};
 use crate::ids::OperatorUid;
 use crate::operator::{Closing, Collector};
 use crate::pipe::blame;
-use crate::runtime::batch_size::BATCH;
+use crate::runtime::batch_size::{BATCH, STAGE};
 use crate::runtime::channel::Mailbox;
 use crate::runtime::frontier::Advance;
 use crate::runtime::input::{Control, Input, Turn};
@@ -70,7 +70,7 @@ pub(crate) struct SourceInput<S: Source, F> {
     opened: bool,
     /// The watermark to send when it is due; not sent yet.
     advanced: Option<Watermark>,
-    batches_since_watermark: u32,
+    polls_since_watermark: u32,
     watermark_sent_at: Duration,
     idle_said: bool,
     retry_after: Duration,
@@ -82,7 +82,8 @@ pub(crate) struct SourceInput<S: Source, F> {
 const POLL_BUDGET: Duration = Duration::from_millis(20);
 /// A watermark leaves at most this often, unless the source is quiet.
 const WATERMARK_EVERY: Duration = Duration::from_millis(50);
-const WATERMARK_BATCHES: u32 = 8;
+/// In polls: as many as make eight full batches.
+const WATERMARK_POLLS: u32 = 8 * (BATCH / STAGE) as u32;
 /// The longest wait between two looks at idleness.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 const WARN_EVERY: Duration = Duration::from_secs(1);
@@ -94,13 +95,13 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
             timestamps,
             clocks: SplitClocks::new(settings.watermarks.clone()),
             settings,
-            batch: SourceBatch::new(BATCH),
+            batch: SourceBatch::new(STAGE),
             pace: None,
             dead: None,
             pending: VecDeque::with_capacity(4),
             opened: false,
             advanced: None,
-            batches_since_watermark: 0,
+            polls_since_watermark: 0,
             watermark_sent_at: Duration::ZERO,
             idle_said: false,
             retry_after: Duration::ZERO,
@@ -125,7 +126,7 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
 
     fn send_watermark(&mut self) {
         self.pending.extend(self.advanced.take().map(Turn::Watermark));
-        self.batches_since_watermark = 0;
+        self.polls_since_watermark = 0;
     }
 
     fn finish(&mut self, kind: EndKind) {
@@ -269,7 +270,7 @@ where
                 continue;
             }
             let now = cx.clock.elapsed();
-            if self.batches_since_watermark >= WATERMARK_BATCHES
+            if self.polls_since_watermark >= WATERMARK_POLLS
                 || now.saturating_sub(self.watermark_sent_at) >= WATERMARK_EVERY
             {
                 if !self.source.reads_in_turn() {
@@ -282,7 +283,7 @@ where
                     continue;
                 }
             }
-            let limit = self.pace.as_mut().map_or(BATCH, |pace| pace.allowed(BATCH, now));
+            let limit = self.pace.as_mut().map_or(STAGE, |pace| pace.allowed(STAGE, now));
             if limit == 0 {
                 self.retry_after = self.pace.as_ref().map_or(LONGEST_WAIT, Pace::until_next);
                 return self.quiet(cx, Advance::default());
@@ -304,7 +305,7 @@ where
                 if let Some(pace) = &mut self.pace {
                     pace.take(batch.len());
                 }
-                self.batches_since_watermark += 1;
+                self.polls_since_watermark += 1;
                 return Ok(Turn::Batch);
             }
             match status {

@@ -51,6 +51,9 @@ impl<T: Data> Pipe for Head<T> {
     fn link<N: Stage<T>>(&self, next: N, cx: &TaskContext) -> Box<dyn TaskBody> {
         Task::boxed((self.input)(cx), next)
     }
+    fn into_head(self) -> Result<Head<T>, Self> {
+        Ok(self)
+    }
 }
 
 /// A stream of `T`.
@@ -138,6 +141,19 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
     }
 
     fn ends(self, how: Partitioning) -> Stream<T> {
+        let Stream { graph, chain, pipe, sealed } = self;
+        // Right behind a boundary nothing has to run in between: the edge that leads here is spread so.
+        let pipe = match pipe.into_head() {
+            Ok(pipe) if graph.borrow_mut().repartition(chain, how) => {
+                return Stream { graph, chain, pipe, sealed };
+            }
+            Ok(head) => return Stream { graph, chain, pipe: head, sealed }.spread(how),
+            Err(pipe) => pipe,
+        };
+        Stream { graph, chain, pipe, sealed }.spread(how)
+    }
+
+    fn spread(self, how: Partitioning) -> Stream<T> {
         let legs = close(&self.graph, self.chain, self.pipe);
         read(&self.graph, From::Chain(self.chain), &legs, Asked::Exactly(how), None)
     }

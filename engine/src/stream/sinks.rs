@@ -8,7 +8,7 @@ use crate::ids::OperatorUid;
 use crate::operator::{Closing, Collector};
 use crate::pipe::{Stage, blame};
 use crate::protocol::ProtocolCheck;
-use crate::runtime::batch_size::BATCH;
+use crate::runtime::batch_size::STAGE;
 use crate::runtime::stats::TaskStats;
 use crate::sink::Sink;
 use crate::time::Watermark;
@@ -27,7 +27,7 @@ impl<T: Data, S: Sink<T>> SinkStage<T, S> {
         SinkStage {
             sink,
             uid,
-            buffer: Vec::with_capacity(BATCH),
+            buffer: Vec::with_capacity(STAGE),
             cx,
             opened: false,
             check: ProtocolCheck::default(),
@@ -57,7 +57,7 @@ impl<T: Data, S: Sink<T>> Collector<T> for SinkStage<T, S> {
     fn emit(&mut self, record: Record<T>) -> Result<()> {
         self.check.passes();
         self.buffer.push(record);
-        if self.buffer.len() >= BATCH { self.write() } else { Ok(()) }
+        if self.buffer.len() >= STAGE { self.write() } else { Ok(()) }
     }
 }
 

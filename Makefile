@@ -32,7 +32,7 @@ bench: setup ## run all benchmarks, or one (NAME=exchange); each checks its resu
 
 soak: setup ## run the long tests (minutes to hours)
 	@echo '==> building the tests in release and running them with the long ones at full length (WEIR_SOAK=1)'
-	@$(ENV) WEIR_SOAK=1 cargo test --release -p weir-integration-tests $(ARGS) -- --nocapture
+	@$(ENV) WEIR_SOAK=1 cargo test --release --workspace $(ARGS) -- --nocapture
 
 lint: setup ## check formatting, clippy and shell scripts
 	@echo '==> formatting, clippy, scripts'

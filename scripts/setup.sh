@@ -120,12 +120,16 @@ apt_install() {
 
 # ---- target_folder: cargo builds outside the clone -------------------------------------------------------------------
 #
-# So that a second clone does not build librdkafka and two hundred crates again, and plain `cargo` finds what `make` built.
+# Each clone has a folder of its own under the cache: cargo tells two clones' versions of one crate apart by modification
+# times only, so a shared folder would now and then run the other clone's code. A new clone's folder begins with the
+# dependencies that another clone has built, so that librdkafka and two hundred crates are built once per machine.
 
 MARK="# Written by scripts/setup.sh: builds live outside the clone. Delete this line to keep your own version of the file."
 
 target_folder() {
-    local file=.cargo/config.toml target="$WEIR_CACHE/target" other
+    local file=.cargo/config.toml other
+    local target
+    target="$WEIR_CACHE/target/$(basename "$ROOT")-$(printf %s "$ROOT" | cksum | cut -d' ' -f1)"
     for other in CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR; do
         if [[ -n "${!other:-}" ]]; then
             say "builds go to ${!other} ($other is set, so $file is left alone)"
@@ -144,7 +148,8 @@ target_folder() {
             return
         fi
     done
-    if ! mkdir -p "$target" 2>/dev/null || [[ ! -w "$target" ]]; then
+    [[ -d "$target" ]] || begin_with_dependencies "$target"
+    if ! { mkdir -p "$target" && printf '%s\n' "$ROOT" >"$target/CLONE"; } 2>/dev/null; then
         say "$target cannot be written: builds go to $ROOT/target"
         rm -f "$file"
         return
@@ -159,7 +164,40 @@ target-dir = \"${quoted//\"/\\\"}\""
         mv "$file.new.$$" "$file"
         say "wrote $file"
     fi
-    say "builds go to $target (shared by every clone of this user)"
+    say "builds go to $target"
+    forget_gone_clones "$target"
+}
+
+# begin_with_dependencies TARGET: fills it from the folder of the clone that built last. What cargo may rewrite in place is
+# copied, the large files are linked; Weir's own crates are left out, they are this clone's to build.
+begin_with_dependencies() {
+    local target="$1" from="" profile part
+    from="$(find "$WEIR_CACHE/target" -mindepth 2 -maxdepth 2 -name CLONE -printf '%T@ %h\n' 2>/dev/null | sort -rn | head -n 1 | cut -d' ' -f2-)"
+    [[ -n "$from" ]] || return 0
+    local new="$target.new.$$"
+    for profile in debug release; do
+        [[ -d "$from/$profile/deps" ]] || continue
+        mkdir -p "$new/$profile" || return 0
+        for part in .fingerprint build; do
+            cp -a "$from/$profile/$part" "$new/$profile/$part" 2>/dev/null || true
+        done
+        cp -al "$from/$profile/deps" "$new/$profile/deps" 2>/dev/null ||
+            cp -a "$from/$profile/deps" "$new/$profile/deps" 2>/dev/null || true
+        rm -rf "$new/$profile"/{.fingerprint,build}/weir-* "$new/$profile"/deps/*weir_*
+    done
+    mv "$new" "$target" 2>/dev/null || rm -rf "$new"
+    say "began with the dependencies built in $from"
+}
+
+# forget_gone_clones TARGET: a clone that was deleted needs its builds no more.
+forget_gone_clones() {
+    local mark
+    for mark in "$WEIR_CACHE"/target/*/CLONE; do
+        if [[ -e "$mark" && "$mark" != "$1/CLONE" && ! -d "$(<"$mark")" ]]; then
+            rm -rf "$(dirname "$mark")"
+            say "removed the builds of $(basename "$(dirname "$mark")"): its clone is gone"
+        fi
+    done
 }
 
 # ---- main ------------------------------------------------------------------------------------------------------------

@@ -76,6 +76,10 @@ pub(crate) struct SourceInput<S: Source, F> {
     retry_after: Duration,
     ending: Option<EndKind>,
     warned_at: Option<Duration>,
+    /// When the last turn was handed out.
+    left_at: Option<Duration>,
+    /// Time that turns took beyond the usual.
+    away: Duration,
 }
 
 /// A poll may take this long: the bound on how late control is heard.
@@ -86,6 +90,8 @@ const WATERMARK_EVERY: Duration = Duration::from_millis(50);
 const WATERMARK_POLLS: u32 = 8 * (BATCH / STAGE) as u32;
 /// The longest wait between two looks at idleness.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
+/// A turn of the chain that takes longer is a stall, not reading.
+const USUAL_TURN: Duration = Duration::from_millis(20);
 const WARN_EVERY: Duration = Duration::from_secs(1);
 
 impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
@@ -107,12 +113,22 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
             retry_after: Duration::ZERO,
             ending: None,
             warned_at: None,
+            left_at: None,
+            away: Duration::ZERO,
         }
     }
 
-    /// How long the source has been free to read: waits for consumers do not make a split look silent.
-    fn reading_time(cx: &TaskContext) -> Duration {
-        cx.clock.elapsed().saturating_sub(cx.stats.blocked_time())
+    /// How long the source has been free to read. While the chain behind it is busy or waits for its consumers nobody
+    /// looks at the splits, so none of them is silent; what a turn takes when all is well does count.
+    fn reading_time(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.away)
+    }
+
+    /// The chain gave the thread back at `now`.
+    fn back(&mut self, now: Duration) {
+        if let Some(left) = self.left_at.take() {
+            self.away += now.saturating_sub(left).saturating_sub(USUAL_TURN);
+        }
     }
 
     fn advance(&mut self, advance: Advance) {
@@ -142,8 +158,8 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
     }
 
     /// Takes everything out of a polled batch but its records.
-    fn settle_batch(&mut self, cx: &TaskContext) -> Result<()> {
-        let now = Self::reading_time(cx);
+    fn settle_batch(&mut self, cx: &TaskContext, now: Duration) -> Result<()> {
+        let now = self.reading_time(now);
         for (split, started) in std::mem::take(&mut self.batch.splits) {
             if started {
                 self.clocks.started(split, now);
@@ -258,6 +274,36 @@ where
         cx: &TaskContext,
         mail: &Mailbox<Control>,
     ) -> Result<Turn> {
+        let now = cx.clock.elapsed();
+        self.back(now);
+        let turn = self.turn(batch, cx, mail, now)?;
+        if turn != Turn::Quiet {
+            self.left_at = Some(cx.clock.elapsed());
+        }
+        Ok(turn)
+    }
+
+    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox<Control>) -> Result<()> {
+        let _idle = cx.stats.idle();
+        mail.wait_ready(self.retry_after.min(LONGEST_WAIT), &cx.cancel)
+    }
+
+    fn close(&mut self, outcome: Closing) {
+        if std::mem::take(&mut self.opened) {
+            self.source.close(outcome);
+        }
+    }
+}
+
+impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
+    /// The next turn, as seen at `now`.
+    fn turn(
+        &mut self,
+        batch: &mut Vec<Record<S::Out>>,
+        cx: &TaskContext,
+        mail: &Mailbox<Control>,
+        now: Duration,
+    ) -> Result<Turn> {
         loop {
             while let Some(control) = mail.take() {
                 self.on_mail(control);
@@ -269,12 +315,11 @@ where
                 self.barrier(b);
                 continue;
             }
-            let now = cx.clock.elapsed();
             if self.polls_since_watermark >= WATERMARK_POLLS
                 || now.saturating_sub(self.watermark_sent_at) >= WATERMARK_EVERY
             {
                 if !self.source.reads_in_turn() {
-                    let advance = self.clocks.tick(Self::reading_time(cx));
+                    let advance = self.clocks.tick(self.reading_time(now));
                     self.advance(advance);
                 }
                 self.watermark_sent_at = now;
@@ -286,14 +331,14 @@ where
             let limit = self.pace.as_mut().map_or(STAGE, |pace| pace.allowed(STAGE, now));
             if limit == 0 {
                 self.retry_after = self.pace.as_ref().map_or(LONGEST_WAIT, Pace::until_next);
-                return self.quiet(cx, Advance::default());
+                return self.quiet(now, Advance::default());
             }
             self.batch.clear(limit);
             std::mem::swap(&mut self.batch.records, batch);
             let uid = self.settings.uid.clone();
             let settled = blame(&uid, || {
                 let status = self.source.poll(&mut self.batch, POLL_BUDGET)?;
-                self.settle_batch(cx)?;
+                self.settle_batch(cx, now)?;
                 Ok(status)
             });
             std::mem::swap(&mut self.batch.records, batch);
@@ -312,34 +357,21 @@ where
                 SourceStatus::More | SourceStatus::End => {}
                 SourceStatus::Idle(retry_after) => {
                     self.retry_after = retry_after;
-                    let advance = self.clocks.tick(Self::reading_time(cx));
-                    return self.quiet(cx, advance);
+                    let advance = self.clocks.tick(self.reading_time(now));
+                    return self.quiet(now, advance);
                 }
             }
         }
     }
 
-    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox<Control>) -> Result<()> {
-        let _idle = cx.stats.idle();
-        mail.wait_ready(self.retry_after.min(LONGEST_WAIT), &cx.cancel)
-    }
-
-    fn close(&mut self, outcome: Closing) {
-        if std::mem::take(&mut self.opened) {
-            self.source.close(outcome);
-        }
-    }
-}
-
-impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
     /// Nothing to read just now: what has advanced leaves at once.
-    fn quiet(&mut self, cx: &TaskContext, advance: Advance) -> Result<Turn> {
+    fn quiet(&mut self, now: Duration, advance: Advance) -> Result<Turn> {
         self.advance(advance);
         if self.clocks.no_splits() && !self.idle_said {
             self.advance(Advance { to: None, idle: true });
         }
         if self.advanced.is_some() {
-            self.watermark_sent_at = cx.clock.elapsed();
+            self.watermark_sent_at = now;
             self.send_watermark();
         }
         let first = self.pending.pop_front();

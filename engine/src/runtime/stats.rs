@@ -195,11 +195,6 @@ impl TaskStats {
         counter
     }
 
-    /// Time spent backpressured so far, by completed waits.
-    pub(crate) fn blocked_time(&self) -> Duration {
-        Duration::from_nanos(self.blocked_ns.load(Relaxed))
-    }
-
     /// Reads every count. The counts are each exact but not of one instant.
     pub(crate) fn reading(&self) -> TaskReading {
         let word = self.activity.load(Relaxed);

@@ -9,7 +9,7 @@ use crate::error::{Result, TaskError};
 use crate::ids::CheckpointId;
 use crate::operator::{Closing, Collector, Operator};
 use crate::source::{Source, SourceBatch, SourceStatus, SplitId};
-use crate::time::{EventTime, Watermark};
+use crate::time::{EventTime, SharedClock, Watermark};
 
 /// One line of a script.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub enum Line<T> {
     Record(T, i64),
     /// A barrier, at exactly this place.
     Barrier(u64),
-    /// Nothing to read for this long.
+    /// Nothing to read for this long, by the job's clock.
     Pause(Duration),
     /// An error of the outside world.
     Fail(&'static str),
@@ -34,12 +34,22 @@ pub struct ScriptSource<T> {
     at: usize,
     subtask: usize,
     announced: bool,
+    clock: Option<SharedClock>,
+    paused_until: Option<Duration>,
 }
 
 impl<T: Data + Sync> ScriptSource<T> {
     /// `scripts[i]` is played by subtask i; subtasks without a script end at once.
     pub fn new(scripts: Vec<Vec<Line<T>>>) -> Self {
-        ScriptSource { scripts: Arc::new(scripts), ends: true, at: 0, subtask: 0, announced: false }
+        ScriptSource {
+            scripts: Arc::new(scripts),
+            ends: true,
+            at: 0,
+            subtask: 0,
+            announced: false,
+            clock: None,
+            paused_until: None,
+        }
     }
 
     /// Records with their times, all in one script.
@@ -64,12 +74,19 @@ impl<T: Data + Sync> Source for ScriptSource<T> {
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.subtask = cx.subtask();
+        self.clock = Some(cx.clock().clone());
         Ok(())
     }
 
     fn poll(&mut self, out: &mut SourceBatch<T>, _: Duration) -> Result<SourceStatus> {
         if !std::mem::replace(&mut self.announced, true) && self.line().is_some() {
             out.split_started(SplitId(self.subtask as u32));
+        }
+        let now = self.clock.as_ref().map_or(Duration::ZERO, |clock| clock.elapsed());
+        if let Some(left) =
+            self.paused_until.and_then(|until| until.checked_sub(now)).filter(|left| !left.is_zero())
+        {
+            return Ok(SourceStatus::Idle(left));
         }
         while out.room() > 0 {
             let Some(line) = self.line() else {
@@ -84,6 +101,7 @@ impl<T: Data + Sync> Source for ScriptSource<T> {
                 Line::Barrier(_) => return Ok(SourceStatus::More),
                 Line::Pause(time) if out.is_empty() => {
                     self.at += 1;
+                    self.paused_until = Some(now + time);
                     return Ok(SourceStatus::Idle(time));
                 }
                 Line::Pause(_) => return Ok(SourceStatus::More),

@@ -1,0 +1,161 @@
+//! Event time in whole jobs: quiet partitions, stalls that are not silence, and what late records may change.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::time::Duration;
+
+use weir_connectors::prelude::*;
+use weir_engine::prelude::*;
+use weir_engine::testkit::{Line, ManualClock, NullSink, ScriptSource, until};
+use weir_engine::{OperatorContext, Sink};
+use weir_operators::prelude::*;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Counts per window of ten over every record, results and late records kept.
+fn counting(
+    job: &Job,
+    scripts: Vec<Vec<Line<u64>>>,
+    sources: usize,
+    watermarks: Watermarks,
+    results: &MemorySink<WindowResult<u8, u64>>,
+    late: &MemorySink<u64>,
+) {
+    let numbers = job.source("numbers", ScriptSource::new(scripts).endless()).parallelism(sources);
+    let (counts, too_late) = numbers
+        .source_time(watermarks)
+        .key_by("everything", |_| 0u8)
+        .window(Tumbling::of(ms(10)))
+        .aggregate_with_late("count", count());
+    counts.sink("results", results.clone());
+    too_late.sink("late", late.clone());
+}
+
+fn records(times: impl IntoIterator<Item = i64>) -> Vec<Line<u64>> {
+    times.into_iter().map(|t| Line::Record(t as u64, t)).collect()
+}
+
+#[test]
+fn e01_a_quiet_partition_does_not_hold_windows_back() {
+    // The second script has a split that gives nothing; with four sources two more have no split at all.
+    for sources in [2, 4] {
+        let (results, late) = (MemorySink::new(), MemorySink::new());
+        let clock = ManualClock::at(0);
+        let job = Job::named("e01").parallelism(1).clock(std::sync::Arc::new(clock.clone()));
+        let quiet = vec![Line::Pause(Duration::from_secs(3600))];
+        let watermarks = Watermarks::monotonic().idle_after(Duration::from_secs(2));
+        counting(&job, vec![records(1..=100), quiet], sources, watermarks, &results, &late);
+        let handle = job.start().unwrap();
+        until(&handle, SOON, "all read", || handle.tasks().iter().map(|t| t.records_in).sum::<u64>() >= 200);
+        std::thread::park_timeout(ms(200));
+        assert!(results.handle().is_empty(), "the quiet partition is not idle yet");
+        clock.advance(Duration::from_secs(3));
+        until(&handle, SOON, "the first window", || !results.handle().is_empty());
+        let first = &results.handle().snapshot()[0].value;
+        assert_eq!((first.window.start, first.window.end, first.value), (EventTime(0), EventTime(10), 9));
+        handle.cancel();
+        assert!(handle.wait().is_err());
+    }
+}
+
+#[test]
+fn e02_a_partition_that_returns_inside_the_open_window_is_counted() {
+    let (results, late) = (MemorySink::new(), MemorySink::new());
+    let job = Job::named("e02").parallelism(1);
+    let mut back = vec![Line::Record(1, 1), Line::Pause(ms(900))];
+    // The first partition stands at 25: [20, 30) is open, [0, 10) is over.
+    back.extend([Line::Record(22, 22), Line::Record(3, 3)]);
+    let watermarks = Watermarks::monotonic().idle_after(ms(150));
+    counting(&job, vec![records([5, 25]), back], 2, watermarks, &results, &late);
+    let handle = job.start().unwrap();
+    until(&handle, SOON, "the late record", || late.handle().len() == 1);
+    handle.drain(EndKind::Flush);
+    handle.wait().unwrap();
+    let mut counts: Vec<(i64, u64)> = (results.handle().snapshot().iter())
+        .map(|r| (r.value.window.start.millis(), r.value.value))
+        .collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [(0, 2), (20, 2)]);
+    assert_eq!(late.handle().take_values(), [3]);
+}
+
+/// Takes its time over the first batch without saying so to anyone.
+#[derive(Clone)]
+struct Stall(Duration);
+
+impl<T: weir_engine::Data> Sink<T> for Stall {
+    fn open(&mut self, _: &OperatorContext) -> Result<()> {
+        Ok(())
+    }
+    fn write(&mut self, batch: &mut Vec<Record<T>>) -> Result<()> {
+        batch.clear();
+        std::thread::park_timeout(std::mem::take(&mut self.0));
+        Ok(())
+    }
+}
+
+#[test]
+fn e05_a_source_held_back_by_its_sink_is_not_idle() {
+    // Both in the source's own task and behind a channel: for a second nothing is read, with an idle limit of 200 ms.
+    for boundary in [false, true] {
+        let late = MemorySink::new();
+        let job = Job::named("e05").parallelism(1).channel_depth(1);
+        // Two partitions in one subtask would be told apart only by who is read first: here each has its own subtask.
+        let script = || records(0..20_000);
+        let watermarks = Watermarks::bounded(ms(50)).idle_after(ms(200));
+        let numbers = job.source("numbers", ScriptSource::new(vec![script(), script()])).parallelism(2);
+        let numbers = numbers.source_time(watermarks).shared();
+        let (counts, too_late) = numbers
+            .stream()
+            .key_by("everything", |_| 0u8)
+            .window(Tumbling::of(ms(10)))
+            .aggregate_with_late("count", count());
+        let total = MemorySink::new();
+        counts.map(|w| w.value).sink("total", total.clone());
+        too_late.sink("late", late.clone());
+        let slow = numbers.stream();
+        if boundary {
+            slow.rebalance().sink("stall", Stall(Duration::from_secs(1)));
+        } else {
+            slow.sink("stall", Stall(Duration::from_secs(1)));
+        }
+        weir_engine::testkit::run_within(job, Duration::from_secs(60)).unwrap();
+        assert_eq!(late.handle().take_values(), Vec::<u64>::new());
+        assert_eq!(total.handle().take_values().iter().sum::<u64>(), 40_000);
+    }
+}
+
+#[test]
+fn a_wall_clock_that_jumps_changes_no_result() {
+    let (results, late) = (MemorySink::new(), MemorySink::new());
+    let clock = ManualClock::at(1_700_000_000_000);
+    let job = Job::named("jump").parallelism(1).clock(std::sync::Arc::new(clock.clone()));
+    let watermarks = Watermarks::monotonic().idle_after(Duration::from_secs(2));
+    counting(&job, vec![records(0..100)], 1, watermarks, &results, &late);
+    let handle = job.start().unwrap();
+    until(&handle, SOON, "all read", || handle.tasks().iter().map(|t| t.records_in).sum::<u64>() >= 200);
+    clock.jump_to(-5);
+    clock.jump_to(4_000_000_000_000);
+    handle.drain(EndKind::Flush);
+    handle.wait().unwrap();
+    assert_eq!(results.handle().take_values().iter().map(|w| w.value).sum::<u64>(), 100);
+    assert!(late.handle().is_empty());
+}
+
+#[test]
+fn nothing_fires_when_a_job_is_kept() {
+    let (results, late) = (MemorySink::new(), MemorySink::new());
+    let job = Job::named("keep").parallelism(2);
+    counting(&job, vec![records(0..15)], 1, Watermarks::monotonic(), &results, &late);
+    job.source("other", ScriptSource::of([(1u64, 1)]))
+        .source_time(Watermarks::monotonic())
+        .sink("null", NullSink);
+    let handle = job.start().unwrap();
+    until(&handle, SOON, "the closed window", || results.handle().len() == 1);
+    handle.drain(EndKind::Keep);
+    handle.wait().unwrap();
+    assert_eq!(results.handle().len(), 1, "the open window is kept, not fired");
+}

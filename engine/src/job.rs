@@ -1,4 +1,5 @@
 //! `Job` while it is written, `JobHandle` while it runs: start, wait, drain, cancel.
+//! (over 400 lines: what can be said of a job is on one page, each with an example)
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,6 +21,15 @@ use crate::stream::SourceStream;
 use crate::time::{SharedClock, SystemClock};
 
 /// A job being written: sources, what happens to their streams, sinks. Nothing runs before [`Job::run`] or [`Job::start`].
+///
+/// ```
+/// use weir_engine::{prelude::*, testkit::*};
+/// let job = Job::named("copy").parallelism(1);
+/// job.source("in", ScriptSource::of([(1, 0), (2, 5)])).without_event_time().sink("out", NullSink);
+/// let report = job.run()?;
+/// assert_eq!((report.attempts, report.tasks[0].records_out), (1, 2));
+/// # Ok::<(), JobError>(())
+/// ```
 pub struct Job {
     graph: GraphRef,
     life: LifeConfig,
@@ -46,23 +56,47 @@ impl Job {
         }
     }
 
-    /// Subtasks of every operator that does not say otherwise (default: the number of cores).
+    /// Subtasks of every operator that does not say otherwise (default: the number of cores). The plan refuses 0, and
+    /// more than there are key groups (128).
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("copy").parallelism(3);
+    /// job.source("in", ScriptSource::of([(1, 0)])).without_event_time().sink("out", NullSink);
+    /// assert_eq!(job.plan()?.tasks(), 3);
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn parallelism(self, n: usize) -> Self {
         self.graph.borrow_mut().parallelism = n;
         self
     }
 
-    /// `false` makes every operator a task of its own with its own channels (default: fuse what can be fused). Say it
-    /// before the first source.
+    /// `false` makes every operator a task of its own with its own channels (default: fuse what can be fused); only
+    /// `key_by` stays with the operator before it. Say it before the first source: what is written already stays fused.
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("copy").parallelism(1).chaining(false);
+    /// job.source("in", ScriptSource::of([(1, 0)])).without_event_time().sink("out", NullSink);
+    /// assert_eq!(job.plan()?.chains.len(), 2);
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn chaining(self, fuse: bool) -> Self {
         self.graph.borrow_mut().chaining = fuse;
         self
     }
 
-    /// Batches and signals that each channel holds (default: 8). What is in flight on an edge is at most depth × 1,024
-    /// records × producers × consumers.
+    /// Batches and signals that each channel holds, from 1 to 4,096 (default: 8); the plan refuses others. What waits in
+    /// an edge is at most depth × 1,024 records × channels; each producer also holds the batch that it is filling.
+    ///
+    /// ```
+    /// # use weir_engine::{plan::PlanError, prelude::*, testkit::*};
+    /// let job = Job::named("copy").channel_depth(0);
+    /// job.source("in", ScriptSource::of([(1, 0)])).without_event_time().sink("out", NullSink);
+    /// assert_eq!(job.plan(), Err(PlanError::ChannelDepth { depth: 0 }));
+    /// ```
     #[must_use]
     pub fn channel_depth(self, elements: usize) -> Self {
         self.graph.borrow_mut().channel_depth = elements;
@@ -70,13 +104,34 @@ impl Job {
     }
 
     /// What happens after a failure (default: the job fails).
+    ///
+    /// ```
+    /// # use {std::time::Duration, weir_engine::{prelude::*, testkit::*}};
+    /// let policy = RestartPolicy::FixedDelay { restarts: 2, delay: Duration::ZERO };
+    /// let job = Job::named("unlucky").parallelism(1).restart(policy);
+    /// let source = ScriptSource::new(vec![vec![Line::Record(1, 0), Line::Fail("the broker is gone")]]);
+    /// job.source("in", source).without_event_time().sink("out", NullSink);
+    /// let Err(JobError::Failed { history, .. }) = job.run() else { panic!("it cannot succeed") };
+    /// assert_eq!(history.len(), 3);
+    /// ```
     #[must_use]
     pub fn restart(mut self, policy: RestartPolicy) -> Self {
         self.life.restart = policy;
         self
     }
 
-    /// How long a drain may take before the job is cancelled and says what held it (default: 30 s).
+    /// How long a drain may take, from when records flow, before the job is cancelled and says what held it
+    /// ([`JobError::DrainTimedOut`]; default: 30 s).
+    ///
+    /// ```
+    /// # use {std::time::Duration, weir_engine::{prelude::*, testkit::*}};
+    /// let job = Job::named("endless").drain_timeout(Duration::from_secs(5));
+    /// job.source("in", ScriptSource::of([(1, 0)]).endless()).without_event_time().sink("out", NullSink);
+    /// let running = job.start()?;
+    /// running.drain(EndKind::Keep);
+    /// assert!(running.wait().is_ok(), "drained in time");
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn drain_timeout(mut self, time: Duration) -> Self {
         self.life.drain_timeout = time;
@@ -84,28 +139,76 @@ impl Job {
     }
 
     /// How long a cancelled task may take to notice before its thread is given up (default: 10 s). Only code of the job
-    /// itself that neither returns nor waits through its context can take that long.
+    /// itself that neither returns nor waits through its context can take that long. Then [`JobError::Stuck`] names it.
+    ///
+    /// ```
+    /// # use {std::{sync::mpsc, thread, time::Duration}, weir_engine::{prelude::*, testkit::*}};
+    /// let (deaf, begun) = mpsc::channel();
+    /// let job = Job::named("deaf").parallelism(1).cancel_timeout(Duration::from_millis(10));
+    /// job.source("in", ScriptSource::of([(1, 0)]))
+    ///     .event_time(move |_| loop { drop(deaf.send(())); thread::park() }, Watermarks::monotonic())
+    ///     .sink("out", NullSink);
+    /// let running = job.start()?;
+    /// begun.recv().expect("the only task sends it");
+    /// running.cancel();
+    /// assert!(matches!(running.wait(), Err(JobError::Stuck { .. })));
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn cancel_timeout(mut self, time: Duration) -> Self {
         self.life.cancel_timeout = time;
         self
     }
 
-    /// How Ctrl-C and SIGTERM drain the job in [`Job::run`]: keep windows and timers as they are (default), or fire them.
+    /// How Ctrl-C and SIGTERM drain the job in [`Job::run`] and [`Job::start_with_signals`]: keep windows and timers as
+    /// they are (default), or fire them.
+    ///
+    /// ```standalone_crate
+    /// # use {std::{process::Command, time::Duration}, weir_engine::{OperatorInfo, prelude::*, testkit::*}};
+    /// let (job, probe) = (Job::named("endless").parallelism(1).on_interrupt(EndKind::Flush), Probe::new());
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)]).endless()).without_event_time();
+    /// numbers.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// let running = job.start_with_signals()?;
+    /// until(&running, Duration::from_secs(10), "a record", || !probe.values().is_empty());
+    /// Command::new("sh").args(["-c", "kill $PPID"]).status().expect("a shell");
+    /// running.wait()?;
+    /// assert!(probe.seen_by(0).contains(&Seen::End(EndKind::Flush)));
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn on_interrupt(mut self, kind: EndKind) -> Self {
         self.life.on_interrupt = kind;
         self
     }
 
-    /// Where processing time comes from (default: the machine's clock).
+    /// Where processing time comes from (default: the machine's clock): what operators read, rates, idleness, and the
+    /// times of states. The limits and delays of the job's own life keep to the machine's.
+    ///
+    /// ```
+    /// # use {std::sync::Arc, weir_engine::{prelude::*, testkit::*}};
+    /// let job = Job::named("1970").clock(Arc::new(ManualClock::at(1_000)));
+    /// job.source("in", ScriptSource::of([(1, 0)])).without_event_time().sink("out", NullSink);
+    /// let running = job.start()?;
+    /// running.wait()?;
+    /// assert!(running.history().iter().all(|status| status.since_ms == 1_000));
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.life.clock = clock;
         self
     }
 
-    /// A stream from outside. Its uid is what its offsets, metrics and errors are kept under.
+    /// A stream from outside. Its uid is what its offsets, metrics and errors are kept under. A job may have several.
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("two");
+    /// job.source("this", ScriptSource::of([(1, 0)])).without_event_time().sink("here", NullSink);
+    /// job.source("that", ScriptSource::of([("x", 0)])).without_event_time().sink("there", NullSink);
+    /// assert_eq!(job.plan()?.chains.iter().map(|c| &c.operators[0].uid).collect::<Vec<_>>(), ["this", "that"]);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn source<S: Source>(&self, uid: &str, source: S) -> SourceStream<S> {
         SourceStream::new(&self.graph, uid, source)
     }
@@ -113,16 +216,36 @@ impl Job {
     /// The checked plan, without running it.
     ///
     /// # Errors
-    /// What is wrong with the job as written.
+    /// The first thing that is wrong with the job as written.
+    ///
+    /// ```
+    /// # use weir_engine::{plan::PlanError, prelude::*, testkit::*};
+    /// let job = Job::named("unfinished");
+    /// let stream = job.source("in", ScriptSource::of([(1, 0)])).without_event_time();
+    /// assert_eq!(job.plan(), Err(PlanError::Dangling { uid: "in".into() }));
+    /// stream.sink("out", NullSink);
+    /// assert!(job.plan().is_ok());
+    /// ```
     pub fn plan(&self) -> Result<Plan, PlanError> {
         self.graph.borrow().plan()
     }
 
-    /// Starts the job and returns at once; tasks open in the background.
+    /// Starts the job and returns at once; tasks open in the background. A [`crate::Shared`] stream that was kept must
+    /// not be read from any more.
     ///
     /// # Errors
     /// What is wrong with the job as written, or that a thread cannot be started. What goes wrong later is told by
     /// [`JobHandle::wait`].
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("short");
+    /// job.source("in", ScriptSource::of([(1, 0)])).without_event_time().sink("out", NullSink);
+    /// let running = job.start()?;
+    /// running.wait()?;
+    /// assert!(running.is_over() && running.status().state == JobState::Finished);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn start(self) -> Result<JobHandle, JobError> {
         self.launch(false)
     }
@@ -137,7 +260,8 @@ impl Job {
         self.launch(true)?.wait()
     }
 
-    /// Like [`Job::start`], but Ctrl-C and SIGTERM drain the job as they do in [`Job::run`].
+    /// Like [`Job::start`], but Ctrl-C and SIGTERM drain the job as they do in [`Job::run`]; [`Job::on_interrupt`] shows
+    /// it.
     ///
     /// # Errors
     /// As for `start`.
@@ -164,6 +288,19 @@ impl Job {
 }
 
 /// A running job. Dropping the handle lets the job go on by itself.
+///
+/// ```
+/// # use {std::time::Duration, weir_engine::{prelude::*, testkit::*}};
+/// let job = Job::named("endless").parallelism(1);
+/// job.source("in", ScriptSource::of([(1, 0)]).endless()).without_event_time().sink("out", NullSink);
+/// let running = job.start()?;
+/// until(&running, Duration::from_secs(10), "a record", || running.tasks().iter().any(|t| t.records_in > 0));
+/// running.drain(EndKind::Flush);
+/// running.wait()?;
+/// let states: Vec<_> = running.history().iter().map(|status| status.state.to_string()).collect();
+/// assert_eq!(states, ["CREATED", "PLANNED", "DEPLOYING", "RUNNING", "DRAINING", "FINISHED"]);
+/// # Ok::<(), JobError>(())
+/// ```
 pub struct JobHandle {
     board: Arc<Board>,
     address: Address<Coordinator>,
@@ -192,7 +329,7 @@ impl JobHandle {
         self.board.history()
     }
 
-    /// What each task counts about itself, now.
+    /// What each task of the current attempt counts about itself, now; nothing before there are tasks.
     pub fn tasks(&self) -> Vec<TaskReading> {
         self.board.readings()
     }
@@ -202,26 +339,52 @@ impl JobHandle {
         self.board.holding()
     }
 
-    /// Stops the sources and lets what is in flight be processed; `Flush` fires every window and timer, `Keep` none.
+    /// Stops the sources and lets what is in flight be processed; `Flush` fires every window and timer, `Keep` none. The
+    /// first call decides. Before records flow it waits for that; between two attempts it cancels, and it ends restarts.
     /// Returns at once; [`JobHandle::wait`] tells how it went.
     pub fn drain(&self, kind: EndKind) {
         self.address.send(Drain(kind));
     }
 
     /// Ends every wait of the job at once, without flushing. Returns at once.
+    ///
+    /// ```
+    /// # use {std::time::Duration, weir_engine::{prelude::*, testkit::*}};
+    /// let job = Job::named("endless");
+    /// job.source("in", ScriptSource::of([(1, 0)]).endless()).without_event_time().sink("out", NullSink);
+    /// let running = job.start()?;
+    /// assert!(running.wait_for(Duration::from_millis(1)).is_none());
+    /// running.cancel();
+    /// assert_eq!(running.wait().unwrap_err(), JobError::Cancelled { job: "endless".into() });
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn cancel(&self) {
         self.address.send(Cancel);
     }
 
-    /// Puts a barrier into the stream of every source at its next batch edge.
+    /// Puts a barrier into the stream of every source at its next batch edge. Returns at once; before records flow, and
+    /// once sources end or drain, the barrier is lost.
+    ///
+    /// ```
+    /// # use {std::time::Duration, weir_engine::{Barrier, CheckpointId, OperatorInfo, prelude::*, testkit::*}};
+    /// let (job, probe) = (Job::named("endless").parallelism(1), Probe::new());
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)]).endless()).without_event_time();
+    /// numbers.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// let running = job.start()?;
+    /// until(&running, Duration::from_secs(10), "a record", || !probe.values().is_empty());
+    /// running.inject_barrier(Barrier { checkpoint: CheckpointId(7) });
+    /// until(&running, Duration::from_secs(10), "it", || probe.seen_by(0).contains(&Seen::Barrier(7)));
+    /// # running.cancel();
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn inject_barrier(&self, barrier: Barrier) {
         self.address.send(InjectBarrier(barrier));
     }
 
-    /// Waits for the job to be over.
+    /// Waits for the job to be over. It can be asked again, with the same answer.
     ///
-    /// *Blocking*: until then. Every thread of the job has been joined when it returns (unless the error is
-    /// [`JobError::Stuck`], which names those that could not be).
+    /// *Blocking*: until then. Every thread of its tasks has been joined when it returns (unless the error is
+    /// [`JobError::Stuck`], which names those that could not be); the first call to return joins the control thread too.
     ///
     /// # Errors
     /// How the job failed, or that it was cancelled.
@@ -232,7 +395,7 @@ impl JobHandle {
         }
     }
 
-    /// Like `wait`, for at most `time`; none when the job is not over by then.
+    /// Like [`JobHandle::wait`], for at most `time`; none when the job is not over by then.
     pub fn wait_for(&self, time: Duration) -> Option<Result<JobReport, JobError>> {
         self.result(Some(time))
     }
@@ -299,9 +462,9 @@ impl JobView {
 pub struct JobReport {
     /// Its name.
     pub job: String,
-    /// How many lives it had.
+    /// How many lives it had: 1 and a restart each.
     pub attempts: u32,
-    /// The last counts of every task.
+    /// The last counts of every task of the last one.
     pub tasks: Vec<TaskReading>,
 }
 

@@ -12,6 +12,13 @@ use crate::runtime::stats::TaskStats;
 use crate::time::SharedClock;
 
 /// A count that one task writes and anyone reads; shown as a metric with the operator's uid.
+///
+/// ```
+/// let cx = weir_engine::testkit::context("enrich", 0, 1);
+/// let misses = cx.counter("cache_misses"); // weir_cache_misses_total
+/// misses.add(3);
+/// assert_eq!(cx.counter("cache_misses").get(), 3);
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
@@ -48,6 +55,13 @@ impl TaskContext {
 }
 
 /// What an operator, source or sink is told when it opens. It may be kept: it is cheap to clone.
+///
+/// ```
+/// let cx = weir_engine::testkit::context("enrich", 1, 2);
+/// assert_eq!((cx.uid().as_str(), cx.subtask(), cx.parallelism()), ("enrich", 1, 2));
+/// assert_eq!(cx.own_key_groups(), 64..128);
+/// assert!(cx.wait(std::time::Duration::from_millis(1)).is_ok() && !cx.is_cancelled());
+/// ```
 #[derive(Clone)]
 pub struct OperatorContext {
     uid: OperatorUid,
@@ -95,7 +109,8 @@ impl OperatorContext {
         &self.task.clock
     }
 
-    /// A counter shown as the metric `weir_<name>_total` with this operator's uid; the same name gives the same counter.
+    /// A counter shown as the metric `weir_<name>_total` with this operator's uid; in one subtask the same name gives the
+    /// same counter. Takes a lock: to be called in `open`, not per record.
     pub fn counter(&self, name: &'static str) -> Counter {
         self.task.stats.counter(&self.uid, name)
     }
@@ -105,7 +120,7 @@ impl OperatorContext {
         self.task.cancel.is_cancelled()
     }
 
-    /// Waits for `time` to pass.
+    /// Waits for `time` to pass, by the machine's clock, whatever the job's.
     ///
     /// *Blocking*: up to `time`; counted as backpressure, since what an operator waits for is downstream of it.
     ///

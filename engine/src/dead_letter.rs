@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::ids::OperatorUid;
 
 /// A record that could not be used: where it was, why it failed, and its bytes.
+///
+/// ```
+/// let letter = weir_engine::DeadLetter::new("orders", 3, 17, "not JSON", b"{");
+/// assert_eq!((letter.origin.as_str(), letter.partition, letter.offset), ("orders", 3, 17));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
     /// The uid of the operator that refused it.
@@ -22,7 +27,8 @@ pub struct DeadLetter {
 }
 
 impl DeadLetter {
-    /// A refused record; `uid` is filled in by the engine.
+    /// A refused record; its uid is empty until a source gives it to [`crate::SourceBatch::reject`] and the engine fills
+    /// it in.
     pub fn new(origin: &str, partition: i32, offset: i64, reason: impl Into<String>, payload: &[u8]) -> Self {
         DeadLetter {
             uid: String::new(),

@@ -11,16 +11,23 @@ use crate::time::{EventTime, Watermark};
 pub trait Data: Clone + Send + 'static {}
 impl<T: Clone + Send + 'static> Data for T {}
 
-/// What a stream can be keyed by. A key is hashed by its serde image, so the hash does not depend on the compiler.
+/// What a stream can be keyed by. A key is hashed by its serde image, so the hash does not depend on the compiler. Keys
+/// that are equal must serialise equally.
 pub trait Key: Data + Eq + Serialize + DeserializeOwned {}
 impl<T: Data + Eq + Serialize + DeserializeOwned> Key for T {}
 
 /// One value and when it happened.
+///
+/// ```
+/// use weir_engine::{EventTime, Record};
+/// let record = Record::new("7", EventTime(1_000));
+/// assert_eq!(record.with(7), Record::new(7, EventTime(1_000)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<T> {
     /// What happened.
     pub value: T,
-    /// When it happened, in event time.
+    /// When it happened, in event time: milliseconds since the epoch.
     pub time: EventTime,
 }
 

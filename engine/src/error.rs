@@ -36,7 +36,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// True for causes of their own, false for what a task suffers because a neighbour died first.
+    /// True for causes of their own, false for what a task suffers because a neighbour died first or it was cancelled.
     pub fn is_primary(self) -> bool {
         matches!(self, Cause::Failed | Cause::Panicked)
     }
@@ -45,7 +45,17 @@ impl Cause {
 /// An error on a task's thread. It takes any error by `?`, remembers which operator it came from, and keeps its causes.
 ///
 /// Like `anyhow::Error` it does not implement [`std::error::Error`] itself, or it could not be made from every error;
-/// [`TaskError::source`] gives the cause.
+/// [`TaskError::source`] gives the cause. What `?` makes of another error is the user's ([`Domain::User`]); say
+/// [`TaskError::external`] where it is not.
+///
+/// ```
+/// use weir_engine::{Domain, TaskError};
+/// let refused = std::io::Error::other("connection refused");
+/// let error = TaskError::external("cannot read topic orders").caused_by(refused).at(&"orders-in".into());
+/// assert_eq!((error.domain(), error.uid().unwrap().as_str()), (Domain::External, "orders-in"));
+/// assert_eq!(error.to_string(), "cannot read topic orders");
+/// assert_eq!(error.chain(), "cannot read topic orders: connection refused");
+/// ```
 pub struct TaskError(Box<Inner>);
 
 struct Inner {
@@ -126,7 +136,7 @@ impl TaskError {
         self.0.source.as_deref().map(|e| e as _)
     }
 
-    /// The message followed by every cause, each after a colon.
+    /// The message followed by every cause, each after a colon, but for what the text so far ends with already.
     pub fn chain(&self) -> String {
         let mut text = self.0.message.clone();
         let mut next = self.source();

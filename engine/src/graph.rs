@@ -23,6 +23,17 @@ pub(crate) enum Asked {
 }
 
 /// An operator's name and kind, as the DSL gives it.
+///
+/// ```
+/// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+/// let job = Job::named("names");
+/// let numbers = job.source("in", ScriptSource::of([(1, 0)])).without_event_time();
+/// let twice = numbers.transform(OperatorInfo::stateless("look"), Probe::new());
+/// twice.transform(OperatorInfo::stateless("look"), Probe::new()).sink("out", NullSink);
+/// let uids: Vec<_> = job.plan()?.chains[0].operators.iter().map(|o| o.uid.clone()).collect();
+/// assert_eq!(uids, ["in", "look", "look-2", "out"]);
+/// # Ok::<(), JobError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct OperatorInfo {
     pub(crate) uid: Option<OperatorUid>,

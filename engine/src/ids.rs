@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The name an operator's state, metrics and errors are kept under. Unique in a job, stable across edits of it.
+/// The name an operator's state, metrics and errors are kept under. Unique in a job, which the plan checks; stable across
+/// edits of it when it was given, not when it is the kind and a number.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperatorUid(Arc<str>);
 

@@ -7,6 +7,17 @@
 //!
 //! Operators themselves live in `weir-operators`, sources and sinks in `weir-connectors`; this crate holds the contracts
 //! they implement: [`Operator`], [`Source`], [`Sink`].
+//!
+//! ```
+//! use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+//! let (job, probe) = (Job::named("copy").parallelism(1), Probe::new());
+//! let numbers = job.source("in", ScriptSource::of([(1, 1_000), (2, 2_000)]));
+//! let numbers = numbers.source_time(Watermarks::monotonic());
+//! numbers.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+//! job.run()?;
+//! assert_eq!(probe.values(), [1, 2]);
+//! # Ok::<(), JobError>(())
+//! ```
 
 mod context;
 mod coordinator;

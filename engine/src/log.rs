@@ -14,10 +14,18 @@ pub struct LogError {
     reason: String,
 }
 
-/// Sends logs to stderr. The first call wins; later ones, and a subscriber that was there before, change nothing.
+/// Sends logs to stderr. The first call wins: later ones change nothing, and neither does any when a subscriber was there
+/// before.
 ///
 /// # Errors
-/// When `filter` does not read as a filter.
+/// When `filter` does not read as a filter, also in a later call.
+///
+/// ```
+/// weir_engine::log::init("warn,weir_engine=debug")?;
+/// let error = weir_engine::log::init("weir_engine=loud").unwrap_err();
+/// assert!(error.to_string().starts_with(r#""weir_engine=loud" is not a log filter"#));
+/// # Ok::<(), weir_engine::log::LogError>(())
+/// ```
 pub fn init(filter: &str) -> Result<(), LogError> {
     let parsed = EnvFilter::try_new(filter)
         .map_err(|e| LogError { filter: filter.to_owned(), reason: e.to_string() })?;

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::side::SignalPort;
 use crate::time::Watermark;
 
-/// Where a record goes next.
+/// Where a record goes next: the next operator of the task, by a plain call, or a channel.
 pub trait Collector<T> {
     /// Passes `record` on.
     ///
@@ -17,11 +17,27 @@ pub trait Collector<T> {
     fn emit(&mut self, record: Record<T>) -> Result<()>;
 }
 
-/// A step of a stream. `Clone` is for the recipe: one copy per subtask is taken before `open`.
+/// A step of a stream. `Clone` is for the recipe: one copy per subtask and attempt is taken before `open`.
 ///
 /// *Order*: `open`; then `process` any number of times, interleaved with `on_batch_end`, `on_quiet`, `on_watermark` and
-/// `snapshot`; then `on_end` once; then `close`. All on one thread, so an operator holds no lock. `close` also follows
-/// when `open` succeeded and something else failed.
+/// `snapshot`; then `on_end` once; then `close`. All on one thread, so an operator holds no lock. After a failure or a
+/// cancel nothing more is called but `close`, and that only when `open` succeeded.
+///
+/// ```
+/// use weir_engine::{Operator, prelude::*, testkit::OpHarness};
+/// #[derive(Clone)]
+/// struct Double;
+/// impl Operator<i64> for Double {
+///     type Out = i64;
+///     fn process(&mut self, r: Record<i64>, out: &mut impl Collector<i64>) -> Result<()> {
+///         out.emit(r.with(r.value * 2))
+///     }
+/// }
+/// # let mut harness = OpHarness::new(Double)?;
+/// # harness.send(21, 0)?;
+/// # assert_eq!(harness.take_values(), [42]);
+/// # Ok::<(), TaskError>(())
+/// ```
 pub trait Operator<In: Data>: Clone + Send + 'static {
     /// What it gives.
     type Out: Data;
@@ -50,7 +66,7 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
         Ok(())
     }
 
-    /// Called when no input is ready: pass on, or publish, what is being held back.
+    /// Called when no input is ready, again and again while that lasts: pass on, or publish, what is being held back.
     ///
     /// # Errors
     /// As for `process`.
@@ -92,7 +108,8 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
         None
     }
 
-    /// Called last, also after a failure elsewhere; `outcome` says how the task ended. Must not block for long.
+    /// Called last, also after a failure, its own included; `outcome` says how the task ended. Must not block for long,
+    /// and must not panic: after a panic in the task that would end the process.
     fn close(&mut self, outcome: Closing) {
         let _ = outcome;
     }
@@ -103,7 +120,7 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
 pub enum Closing {
     /// Every element was processed.
     Ended,
-    /// The start failed before any record flowed: undo what `open` made outside the process.
+    /// The start failed or was cancelled before any record flowed: undo what `open` made outside the process.
     NeverRan,
     /// The attempt failed or was cancelled while it ran.
     Stopped,

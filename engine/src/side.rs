@@ -67,6 +67,29 @@ pub(crate) fn exchange_of<T: Data>(legs: &Legs<T>, cx: &TaskContext) -> Exchange
 }
 
 /// The recipe of a side output: part of an operator before it opens.
+///
+/// ```
+/// use weir_engine::{Operator, OperatorInfo, SideOutput, SideSlot, SignalPort, prelude::*, testkit::*};
+/// struct Small { large: SideSlot<i64>, out: Option<SideOutput<i64>> }
+/// # impl Clone for Small { fn clone(&self) -> Self { Small { large: self.large.clone(), out: None } } }
+/// # impl Operator<i64> for Small {
+/// #     type Out = i64;
+/// fn open(&mut self, cx: &OperatorContext) -> Result<()> { self.out = Some(self.large.open(cx)); Ok(()) }
+/// fn sides(&mut self) -> Option<&mut dyn SignalPort> { self.out.as_mut().map(SideOutput::signals) }
+/// #     fn process(&mut self, r: Record<i64>, out: &mut impl Collector<i64>) -> Result<()> {
+/// #         match &mut self.out { Some(large) if r.value > 9 => large.emit(r), _ => out.emit(r) }
+/// #     }
+/// # }
+/// # let (job, probe) = (Job::named("split").parallelism(1), Probe::new());
+/// let (numbers, slot) = (ScriptSource::of([(1, 0), (10, 5)]), SideSlot::default());
+/// let small = Small { large: slot.clone(), out: None };
+/// let small = job.source("in", numbers).without_event_time().transform(OperatorInfo::stateless("small"), small);
+/// small.side(&slot, "large").transform(OperatorInfo::stateless("look"), probe.clone()).sink("large", NullSink);
+/// # small.sink("rest", NullSink);
+/// # job.run()?;
+/// assert_eq!(probe.values(), [10]);
+/// # Ok::<(), JobError>(())
+/// ```
 pub struct SideSlot<T> {
     pub(crate) legs: Legs<T>,
 }
@@ -90,12 +113,16 @@ impl<T> std::fmt::Debug for SideSlot<T> {
 }
 
 impl<T: Data> SideSlot<T> {
-    /// True when somebody reads it.
+    /// True when somebody reads it. What is emitted into one that nobody reads goes nowhere.
     pub fn is_read(&self) -> bool {
         !self.legs.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// The side output of one subtask; called once, in `open`.
+    /// The side output of one subtask; called once, in `open`. A slot that somebody reads and that its operator does not
+    /// open, or whose signals it does not give to [`crate::Operator::sides`], fails the job.
+    ///
+    /// # Panics
+    /// When somebody reads it and it is opened later than in `open`.
     pub fn open(&self, cx: &OperatorContext) -> SideOutput<T> {
         SideOutput { exchange: exchange_of(&self.legs, cx.task_context()) }
     }

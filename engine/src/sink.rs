@@ -8,7 +8,24 @@ use crate::operator::Closing;
 /// The end of a stream. `Clone` is for the recipe: one copy per subtask is taken before `open`; what is heavy (a client)
 /// belongs in an `Arc` that the copies share.
 ///
-/// *Order*: `open`; then `write` and `flush` any number of times; then `close`. All on one thread.
+/// *Order*: `open`; then `write` and `flush` any number of times; then `close`, when `open` succeeded. All on one thread.
+///
+/// ```
+/// use {std::sync::{Arc, Mutex}, weir_engine::{Sink, prelude::*, testkit::ScriptSource}};
+/// #[derive(Clone, Default)]
+/// struct Kept(Arc<Mutex<Vec<i64>>>);
+/// impl Sink<i64> for Kept {
+///     fn write(&mut self, batch: &mut Vec<Record<i64>>) -> Result<()> {
+///         self.0.lock().expect("no writer panics").extend(batch.drain(..).map(|r| r.value));
+///         Ok(())
+///     }
+/// }
+/// # let (job, kept) = (Job::named("keep").parallelism(1), Kept::default());
+/// # job.source("in", ScriptSource::of([(1, 0), (2, 5)])).without_event_time().sink("out", kept.clone());
+/// # job.run()?;
+/// # assert_eq!(*kept.0.lock().unwrap(), [1, 2]);
+/// # Ok::<(), JobError>(())
+/// ```
 pub trait Sink<In: Data>: Clone + Send + 'static {
     /// Called once, before any record of any task flows. May block; an error fails the start and names this sink.
     ///
@@ -19,14 +36,15 @@ pub trait Sink<In: Data>: Clone + Send + 'static {
         Ok(())
     }
 
-    /// Takes every record out of `batch` (at most 256). May block: that is the backpressure; a long wait must go
-    /// through [`OperatorContext::wait`], which hears cancellation.
+    /// Takes every record out of `batch` (at most 256, never none); what it leaves counts as written and is dropped. May
+    /// block: that is the backpressure; a long wait must go through [`OperatorContext::wait`], which hears cancellation.
     ///
     /// # Errors
     /// An error fails the job.
     fn write(&mut self, batch: &mut Vec<Record<In>>) -> Result<()>;
 
-    /// Makes everything written so far durable outside. Called at barriers and before the end; may block, like `write`.
+    /// Makes everything written so far durable outside. Called at barriers and at the end, not after a failure or a
+    /// cancel; may block, like `write`.
     ///
     /// # Errors
     /// When something written could not be delivered.
@@ -34,7 +52,8 @@ pub trait Sink<In: Data>: Clone + Send + 'static {
         Ok(())
     }
 
-    /// Called last, also after a failure elsewhere. Must not block for long.
+    /// Called last, also after a failure, its own included. Must not block for long, and must not panic: after a panic
+    /// in the task that would end the process.
     fn close(&mut self, outcome: Closing) {
         let _ = outcome;
     }

@@ -9,9 +9,28 @@ use crate::error::Result;
 use crate::operator::Closing;
 use crate::time::EventTime;
 
-/// The beginning of a stream. `Clone` is for the recipe: one copy per subtask is taken before `open`.
+/// The beginning of a stream. `Clone` is for the recipe: one copy per subtask and attempt is taken before `open`.
 ///
-/// *Order*: `open`; then `poll` until it says [`SourceStatus::End`] or the job drains; then `close`. All on one thread.
+/// *Order*: `open`; then `poll` until it says [`SourceStatus::End`], or the job drains, fails or is cancelled; then
+/// `close`, when `open` succeeded. All on one thread.
+///
+/// ```
+/// use {std::time::Duration, weir_engine::{EventTime, Source, SourceBatch, SourceStatus, SplitId, prelude::*}};
+/// # #[derive(Clone)]
+/// struct Once;
+/// impl Source for Once {
+///     type Out = &'static str;
+/// #     fn open(&mut self, _: &OperatorContext) -> Result<()> { Ok(()) }
+///     fn poll(&mut self, out: &mut SourceBatch<&'static str>, _: Duration) -> Result<SourceStatus> {
+///         out.push(SplitId(0), "hello", EventTime(0));
+///         Ok(SourceStatus::End)
+///     }
+/// }
+/// # let mut batch = SourceBatch::new(1);
+/// # assert_eq!(Once.poll(&mut batch, Duration::ZERO)?, SourceStatus::End);
+/// # assert_eq!((batch.records()[0].value, batch.room()), ("hello", 0));
+/// # Ok::<(), TaskError>(())
+/// ```
 pub trait Source: Clone + Send + 'static {
     /// What it gives.
     type Out: Data;
@@ -23,14 +42,15 @@ pub trait Source: Clone + Send + 'static {
     /// Whatever keeps the source from working.
     fn open(&mut self, cx: &OperatorContext) -> Result<()>;
 
-    /// Pushes records while `out` has room, and returns within about `budget`, whether or not there were any.
+    /// Pushes records while `out` has room, and returns within about `budget`, whether or not there were any: the task
+    /// hears a drain, a barrier or a cancel only between two polls.
     ///
     /// # Errors
     /// An error fails the job; a record that does not decode is not one: give it to [`SourceBatch::reject`].
     fn poll(&mut self, out: &mut SourceBatch<Self::Out>, budget: Duration) -> Result<SourceStatus>;
 
     /// A checkpoint mark that the outside world put here, asked for before each `poll` (what Flink calls an externally
-    /// induced checkpoint). Sources without such marks keep the default.
+    /// induced checkpoint); it goes downstream before what that poll gives. Sources without such marks keep the default.
     fn external_barrier(&mut self) -> Option<Barrier> {
         None
     }
@@ -41,7 +61,8 @@ pub trait Source: Clone + Send + 'static {
         false
     }
 
-    /// Called last, also after a failure elsewhere. Must not block for long.
+    /// Called last, also after a failure, its own included. Must not block for long, and must not panic: after a panic
+    /// in the task that would end the process.
     fn close(&mut self, outcome: Closing) {
         let _ = outcome;
     }
@@ -52,7 +73,8 @@ pub trait Source: Clone + Send + 'static {
 pub enum SourceStatus {
     /// There may be more at once.
     More,
-    /// Nothing is ready; ask again after this long at the latest. The task waits, and hears control meanwhile.
+    /// Nothing is ready; ask again after this long at the latest. The task waits, and hears control meanwhile. (When
+    /// the same poll gave records it asks again as soon as these are processed.)
     Idle(Duration),
     /// This subtask will never have another record.
     End,
@@ -63,6 +85,15 @@ pub enum SourceStatus {
 pub struct SplitId(pub u32);
 
 /// What a poll fills: records in runs of the same split, dead letters, and news about splits.
+///
+/// ```
+/// use weir_engine::{DeadLetter, EventTime, SourceBatch, SplitId};
+/// let mut batch = SourceBatch::new(256);
+/// batch.split_started(SplitId(3));
+/// batch.push(SplitId(3), "paid", EventTime(1_000));
+/// batch.reject(DeadLetter::new("orders", 3, 17, "not JSON", b"{"));
+/// assert_eq!((batch.room(), batch.records().len(), batch.rejected().len()), (255, 1, 1));
+/// ```
 #[derive(Debug)]
 pub struct SourceBatch<T> {
     pub(crate) records: Vec<Record<T>>,
@@ -92,6 +123,7 @@ impl<T> SourceBatch<T> {
     }
 
     /// Adds a record of `split`. `time` is the source's own idea of when it happened; an `event_time` extractor replaces it.
+    /// What there is no room for is taken all the same, and makes the batch larger than downstream likes.
     #[inline]
     pub fn push(&mut self, split: SplitId, value: T, time: EventTime) {
         self.records.push(Record { value, time });
@@ -107,7 +139,8 @@ impl<T> SourceBatch<T> {
         self.rejected.push(letter);
     }
 
-    /// Announces a split: its watermark holds the source's back from now on, until it is idle or finished.
+    /// Announces a split: its watermark holds the source's back from now on, until it is idle or finished. A record of a
+    /// split that was not announced does so too.
     pub fn split_started(&mut self, split: SplitId) {
         self.splits.push((split, true));
     }
@@ -127,7 +160,7 @@ impl<T> SourceBatch<T> {
         &self.rejected
     }
 
-    /// True when there is nothing in it.
+    /// True when there is neither a record nor a dead letter in it, whatever news there is about splits.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty() && self.rejected.is_empty()
     }

@@ -3,6 +3,12 @@
 use serde::Serialize;
 
 /// Where a job is in its life.
+///
+/// ```
+/// use weir_engine::JobState::{Deploying, Draining, Finished, Running, Suspended};
+/// assert!(Deploying.may_become(Running) && Running.may_become(Suspended) && !Draining.may_become(Running));
+/// assert!(Finished.is_final() && Running.to_string() == "RUNNING");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum JobState {
@@ -12,7 +18,7 @@ pub enum JobState {
     Planned,
     /// Tasks are being made and their operators opened.
     Deploying,
-    /// State is being read back.
+    /// State is being read back. No job is in it yet: attempts begin without state.
     Restoring,
     /// Records flow.
     Running,

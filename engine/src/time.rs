@@ -1,4 +1,4 @@
-//! Event time, processing time and watermarks: plain numbers with names, and the clock that can be moved by hand.
+//! Event time, processing time and watermarks: plain numbers with names, and the clock that processing time comes from.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,6 +35,13 @@ impl fmt::Display for EventTime {
 /// A promise: no record with a time at or below this one is expected any more.
 ///
 /// A record that breaks the promise is *late*. [`Watermark::MIN`] promises nothing, [`Watermark::MAX`] everything.
+///
+/// ```
+/// use weir_engine::{EventTime, Watermark};
+/// let w = Watermark(4_999); // milliseconds since the epoch
+/// assert!(w.is_late(EventTime(4_999)) && !w.is_late(EventTime(5_000)));
+/// assert!(!Watermark::MAX.is_late(EventTime::NONE));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Watermark(pub i64);
 
@@ -44,7 +51,7 @@ impl Watermark {
     /// After every record: fires every window and timer.
     pub const MAX: Watermark = Watermark(i64::MAX);
 
-    /// True when a record of this time breaks the promise.
+    /// True when a record of this time breaks the promise. A record without a time never does.
     #[inline]
     pub fn is_late(self, time: EventTime) -> bool {
         time.0 <= self.0 && time != EventTime::NONE

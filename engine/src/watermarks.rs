@@ -7,6 +7,17 @@ use crate::source::SplitId;
 use crate::time::{EventTime, Watermark};
 
 /// How a source's watermark follows its records. Kept per split (partition, file), merged to the lowest.
+///
+/// ```
+/// use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+/// let (job, probe) = (Job::named("late").parallelism(1), Probe::new());
+/// let script = vec![Line::Record("a", 100), Line::Barrier(1), Line::Pause(std::time::Duration::from_millis(60))];
+/// let events = job.source("in", ScriptSource::new(vec![script])).source_time(Watermarks::monotonic());
+/// events.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+/// job.run()?;
+/// assert!(probe.seen_by(0).contains(&Seen::Watermark(99)));
+/// # Ok::<(), JobError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     pub(crate) rule: Rule,
@@ -24,7 +35,8 @@ pub(crate) enum Rule {
 const IDLE_AFTER: Duration = Duration::from_secs(30);
 
 impl Watermarks {
-    /// Records come at most `disorder` behind the latest of their split. A record exactly that far behind is in time.
+    /// Records come at most `disorder` behind the latest of their split, in whole milliseconds. A record exactly that far
+    /// behind is in time.
     pub fn bounded(disorder: Duration) -> Self {
         let ms = i64::try_from(disorder.as_millis()).unwrap_or(i64::MAX);
         Watermarks { rule: Rule::Bounded(ms), idle_after: Some(IDLE_AFTER) }
@@ -40,8 +52,15 @@ impl Watermarks {
         Watermarks { rule: Rule::AtEnd, idle_after: None }
     }
 
-    /// A split that has been read dry for this long does not hold the others back (default: 30 s). Time during which the
-    /// source is held back by its consumers does not count.
+    /// A split that has been read dry for this long, by the job's clock, does not hold the others back (default: 30 s).
+    /// Time during which the source is held back by its consumers does not count.
+    ///
+    /// ```
+    /// # use {std::time::Duration, weir_engine::Watermarks};
+    /// let strategy = Watermarks::bounded(Duration::from_secs(5)).idle_after(Duration::from_secs(10));
+    /// assert_ne!(strategy, Watermarks::bounded(Duration::from_secs(5)));
+    /// assert_ne!(strategy, strategy.clone().never_idle());
+    /// ```
     #[must_use]
     pub fn idle_after(mut self, silence: Duration) -> Self {
         self.idle_after = Some(silence);

@@ -210,7 +210,7 @@ pub(crate) fn run(scale: Scale) -> anyhow::Result<Comparison> {
     let expected = (sum, n);
     let check = |got: (u64, u64)| {
         ensure!(got == expected, "sum and records {got:?}, expected {expected:?}");
-        Ok(())
+        Ok(None)
     };
     let rounds = alternate(scale.rounds, || check(weir(n)?), || check(by_hand(n)))?;
     Ok(Comparison {

@@ -1,8 +1,8 @@
 //! Kafka → count per key, against a bare `BaseConsumer` loop that decodes and counts the same records.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -17,9 +17,9 @@ use crate::Scale;
 use crate::measure::{Comparison, alternate, peak_rss_mib};
 
 const TOPIC: &str = "bench";
-const PARTITIONS: i32 = 8;
+const PARTITIONS: i32 = 24;
 /// What the in-process broker can keep: 5 MB a partition, at some 110 bytes a record.
-const RECORDS: u64 = 240_000;
+const RECORDS: u64 = 720_000;
 
 /// Counts per user; the sink hears of every record.
 #[derive(Clone)]
@@ -44,10 +44,12 @@ impl ProcessFunction<u64, Behaviour> for Count {
 #[derive(Clone, Default)]
 struct Sum {
     total: Arc<[AtomicU64; 2]>,
+    first: Arc<OnceLock<Instant>>,
 }
 
 impl Sink<u64> for Sum {
     fn write(&mut self, batch: &mut Vec<Record<u64>>) -> Result<()> {
+        self.first.get_or_init(Instant::now);
         let sum = batch.iter().fold(0u64, |s, r| s.wrapping_add(r.value));
         self.total[0].fetch_add(sum, Ordering::Relaxed);
         self.total[1].fetch_add(batch.len() as u64, Ordering::Release);
@@ -56,7 +58,11 @@ impl Sink<u64> for Sum {
     }
 }
 
-fn weir(kafka: &KafkaConfig, n: u64) -> anyhow::Result<u64> {
+/// The sum, and the time from the first record's count to the last one's: how long a client takes to find its broker and to
+/// take leave of it is another matter.
+type Counted = (u64, Duration);
+
+fn weir(kafka: &KafkaConfig, n: u64) -> anyhow::Result<Counted> {
     let sink = Sum::default();
     let job = Job::named("kafka").parallelism(1);
     job.source("events", KafkaSource::json::<Behaviour>(kafka).topic(TOPIC))
@@ -68,14 +74,16 @@ fn weir(kafka: &KafkaConfig, n: u64) -> anyhow::Result<u64> {
     while sink.total[1].load(Ordering::Acquire) < n && !running.is_over() {
         std::thread::park_timeout(Duration::from_micros(200));
     }
+    let took = sink.first.get().map_or(Duration::ZERO, Instant::elapsed);
     running.drain(EndKind::Keep);
     running.wait()?;
     let read = sink.total[1].load(Ordering::Relaxed);
     ensure!(read == n, "{read} of {n} records");
-    Ok(sink.total[0].load(Ordering::Relaxed))
+    Ok((sink.total[0].load(Ordering::Relaxed), took))
 }
 
-fn bare(brokers: &str, n: u64) -> anyhow::Result<u64> {
+fn bare(brokers: &str, n: u64) -> anyhow::Result<Counted> {
+    let mut first = None;
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", brokers)
         .set("group.id", "bare")
@@ -96,6 +104,7 @@ fn bare(brokers: &str, n: u64) -> anyhow::Result<u64> {
     while read < n {
         let Some(message) = consumer.poll(Duration::from_secs(10)) else { continue };
         let message = message?;
+        first.get_or_insert_with(Instant::now);
         let event: Behaviour =
             serde_json::from_slice(message.payload().context("a record without payload")?)?;
         let count = counts.entry(event.user_id).or_insert(0);
@@ -103,7 +112,7 @@ fn bare(brokers: &str, n: u64) -> anyhow::Result<u64> {
         sum = sum.wrapping_add(event.user_id.wrapping_mul(*count));
         read += 1;
     }
-    Ok(sum)
+    Ok((sum, first.map_or(Duration::ZERO, |first| first.elapsed())))
 }
 
 pub(crate) fn run(scale: Scale) -> anyhow::Result<Comparison> {
@@ -124,13 +133,13 @@ pub(crate) fn run(scale: Scale) -> anyhow::Result<Comparison> {
             1;
     }
     let expected = counts.iter().fold(0u64, |s, (k, c)| s.wrapping_add(k.wrapping_mul(c * (c + 1) / 2)));
-    let check = |sum: u64| {
+    let check = |(sum, took): Counted| {
         ensure!(sum == expected, "sum {sum}, expected {expected}");
-        Ok(())
+        Ok(Some(took))
     };
     let rounds = alternate(scale.rounds, || check(weir(&kafka, n)?), || check(bare(&brokers, n)?))?;
     Ok(Comparison {
-        what: "in-process broker, 8 partitions of JSON → decode → key_by → count per key → sink",
+        what: "in-process broker, 24 partitions of JSON → decode → key_by → count per key → sink",
         baseline: "bare consumer",
         records: n,
         rounds,

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 /// Both sides of every benchmark use it: the system's allocator keeps only seven freed strings per thread and size at hand.
+#[cfg(not(feature = "system-allocator"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

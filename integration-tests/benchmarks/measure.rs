@@ -1,6 +1,6 @@
 //! Times two ways of doing the same work in alternation, and says what came out in one table and one JSON line.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use weir_engine::metrics::process;
 
@@ -22,19 +22,20 @@ pub(crate) struct Comparison {
     pub(crate) peak_rss_mib: u64,
 }
 
-/// Runs `work` once.
-pub(crate) fn time(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Run> {
+/// Runs `work` once. It may say how much of its time counts; else all of it does.
+fn time(work: impl FnOnce() -> anyhow::Result<Option<Duration>>) -> anyhow::Result<Run> {
     let cpu = || process::read().map_or(0.0, |r| r.cpu_seconds);
     let (began, cpu_began) = (Instant::now(), cpu());
-    work()?;
-    Ok(Run { seconds: began.elapsed().as_secs_f64(), cpu_seconds: cpu() - cpu_began })
+    let counted = work()?;
+    let seconds = counted.unwrap_or_else(|| began.elapsed()).as_secs_f64();
+    Ok(Run { seconds, cpu_seconds: cpu() - cpu_began })
 }
 
 /// Runs both sides `rounds` times in alternation, after one round that is not counted.
 pub(crate) fn alternate(
     rounds: usize,
-    mut ours: impl FnMut() -> anyhow::Result<()>,
-    mut theirs: impl FnMut() -> anyhow::Result<()>,
+    mut ours: impl FnMut() -> anyhow::Result<Option<Duration>>,
+    mut theirs: impl FnMut() -> anyhow::Result<Option<Duration>>,
 ) -> anyhow::Result<Vec<(Run, Run)>> {
     if rounds > 1 {
         theirs()?;

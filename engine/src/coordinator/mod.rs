@@ -57,6 +57,7 @@ pub(crate) struct Coordinator {
     attempt: Option<Attempt>,
     tasks: Vec<Addr<TaskActor>>,
     cancel: Option<CancelHandle>,
+    began: Instant,
     deploy_began: Instant,
     drain: Option<EndKind>,
     held_by: Option<String>,
@@ -86,6 +87,7 @@ impl Coordinator {
             attempt: None,
             tasks: Vec::new(),
             cancel: None,
+            began: Instant::now(),
             deploy_began: Instant::now(),
             drain: None,
             held_by: None,
@@ -186,7 +188,7 @@ impl Coordinator {
                 self.graph.edges.iter().for_each(|e| e.ends.clear());
                 self.tell_chains(Control::Run, |_| true);
                 self.enter(JobState::Running, "records flow");
-                tracing::info!(job = %self.plan.job, attempt = %self.attempt_id, "run     records flow");
+                tracing::info!(job = %self.plan.job, attempt = %self.attempt_id, "run     records flow, {:.1?} after the start", self.began.elapsed());
                 if let Some(kind) = self.drain {
                     self.drain_now(cx, kind);
                 }

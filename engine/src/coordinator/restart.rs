@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::attempt::Failure;
 
 /// When a failed job is started again. It starts from its sources' beginning until checkpoints give it a better place.
+/// A job is not started again when it failed before records flowed in its first attempt, nor once it was drained or
+/// cancelled. [`crate::Job::restart`] shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RestartPolicy {
@@ -15,7 +17,7 @@ pub enum RestartPolicy {
     FixedDelay {
         /// The most restarts.
         restarts: u32,
-        /// The wait before each.
+        /// The wait before each, by the machine's clock.
         delay: Duration,
     },
 }

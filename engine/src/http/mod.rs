@@ -53,6 +53,14 @@ pub(crate) struct Shown {
 }
 
 /// A port that is taken and not yet served: take it before a job starts, so that a taken port stops nothing half way.
+///
+/// ```
+/// use weir_engine::http::HttpPort;
+/// let port = HttpPort::bind("127.0.0.1:0")?;
+/// let taken = HttpPort::bind(&port.address().to_string());
+/// assert!(taken.unwrap_err().to_string().starts_with("cannot listen on 127.0.0.1:"));
+/// # Ok::<(), weir_engine::http::HttpError>(())
+/// ```
 #[derive(Debug)]
 pub struct HttpPort {
     listener: TcpListener,
@@ -61,7 +69,10 @@ pub struct HttpPort {
 }
 
 impl HttpPort {
-    /// Listens on `address` (`host:port`; port 0 takes a free one), and installs the metrics recorder.
+    /// Listens on `address` (`host:port`; port 0 takes a free one), and installs the metrics recorder. Who connects waits
+    /// until [`HttpPort::serve`].
+    ///
+    /// *Blocking*: while the system looks up the host.
     ///
     /// # Errors
     /// When the address makes no sense or cannot be taken.
@@ -88,10 +99,12 @@ impl HttpPort {
         self.address
     }
 
-    /// Starts answering, on one thread and a small pool for queries.
+    /// Starts answering: one thread answers, and threads of a pool, made as they are needed, run the queries.
+    ///
+    /// *Blocking*: until it answers.
     ///
     /// # Errors
-    /// When the thread cannot be started.
+    /// When its thread or the server cannot be started.
     pub fn serve(self) -> Result<HttpServing, HttpError> {
         let HttpPort { listener, address, profiles } = self;
         let shown = Arc::new(Shown { profiles, job: OnceLock::new() });
@@ -128,6 +141,18 @@ impl HttpPort {
 }
 
 /// A running server. Dropping it stops it and joins its thread.
+///
+/// *Blocking*: the drop waits for requests that are being answered, 2 s at most.
+///
+/// ```
+/// use {std::{io::{Read, Write}, net::TcpStream}, weir_engine::http::HttpPort};
+/// let serving = HttpPort::bind("127.0.0.1:0")?.serve()?;
+/// let (mut connection, mut answer) = (TcpStream::connect(serving.address())?, String::new());
+/// connection.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+/// connection.read_to_string(&mut answer)?;
+/// assert!(answer.starts_with("HTTP/1.1 503") && answer.ends_with(r#"{"error":"the job has not started yet"}"#));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct HttpServing {
     address: SocketAddr,
     shown: Arc<Shown>,
@@ -147,7 +172,7 @@ impl HttpServing {
         self.address
     }
 
-    /// Answers `/job` and `/plan` from `job` from now on. The first call wins.
+    /// Answers `/health`, `/job` and `/plan` from `job` from now on; before that they say 503. The first call wins.
     pub fn show(&self, job: &JobHandle) {
         // A second job on one server has no route of its own.
         let _ = self.shown.job.set(job.view());

@@ -23,7 +23,12 @@ pub struct ProcessReading {
     pub sent_bytes: u64,
 }
 
-/// Reads `/proc`. None where there is none.
+/// Reads `/proc`. None where there is none; 0 for what it does not tell.
+///
+/// ```
+/// # #[cfg(target_os = "linux")]
+/// assert!(weir_engine::metrics::process::read().is_some_and(|me| me.threads > 0 && me.resident_bytes > 0));
+/// ```
 pub fn read() -> Option<ProcessReading> {
     let me = Process::myself().ok()?;
     let stat = me.stat().ok()?;

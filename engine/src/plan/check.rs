@@ -4,7 +4,12 @@ use std::collections::HashMap;
 
 use super::{Partitioning, Plan};
 
-/// Why a job cannot be planned.
+/// Why a job cannot be planned. The message says what to do about it.
+///
+/// ```
+/// let error = weir_engine::Job::named("orders").plan().unwrap_err();
+/// assert_eq!(error.to_string(), "job \"orders\" has no source: begin with job.source(uid, source)");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -88,7 +93,8 @@ impl Plan {
     /// Checks the plan as a whole.
     ///
     /// # Errors
-    /// The first thing that is wrong, in the order: nothing there, names, parallelism, loose ends, edges, cycles.
+    /// The first thing that is wrong, in the order: nothing there, channel depth, names, chain by chain parallelism and
+    /// loose ends, edges, cycles.
     pub fn check(&self) -> Result<(), PlanError> {
         if self.chains.is_empty() {
             return Err(PlanError::Empty { job: self.job.clone() });

@@ -44,11 +44,22 @@ pub struct PlannedEdge {
     /// The side output it leaves by, if not the main one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<&'static str>,
-    /// Channels that it takes.
+    /// Channels that it takes: one per subtask when it is forward, else one per producing and consuming subtask.
     pub channels: usize,
 }
 
-/// A job's plan: everything that is decided before anything starts.
+/// A job's plan: everything that is decided before anything starts. It displays as text.
+///
+/// ```
+/// use weir_engine::{prelude::*, testkit::*};
+/// let job = Job::named("copy").parallelism(2);
+/// job.source("in", ScriptSource::of([(1, 0)])).without_event_time().boundary().sink("out", NullSink);
+/// let plan = job.plan()?;
+/// assert_eq!((plan.chains.len(), plan.tasks(), plan.edges[0].channels), (2, 4, 2));
+/// assert!(plan.to_string().contains("forward") && plan.to_dot().starts_with("digraph"));
+/// assert!(plan.to_json().contains(r#""uid": "in""#));
+/// # Ok::<(), JobError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// The job's name.

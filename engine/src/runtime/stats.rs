@@ -77,7 +77,7 @@ pub struct TaskReading {
     pub records_out: u64,
     /// Batches given.
     pub batches_out: u64,
-    /// Records that went to a dead-letter output.
+    /// Records that did not decode, whether or not somebody reads the dead letters.
     pub dead_letters: u64,
     /// Elements waiting in its input channels when it last looked.
     pub queued: usize,

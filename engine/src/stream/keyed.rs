@@ -37,7 +37,8 @@ impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> std::fmt::Debug for KeyedStrea
     }
 }
 
-/// A keyed stream with a window, waiting for what to do in it. `W` is the window, defined by `weir-operators`.
+/// A keyed stream with a window, waiting for what to do in it. `W` is the window, defined by `weir-operators`; the
+/// engine only carries it.
 #[derive(Debug)]
 pub struct WindowedStream<K: Key, T: Data, W, P: Pipe<Out = Keyed<K, T>> = Head<Keyed<K, T>>> {
     keyed: KeyedStream<K, T, P>,
@@ -45,7 +46,19 @@ pub struct WindowedStream<K: Key, T: Data, W, P: Pipe<Out = Keyed<K, T>> = Head<
 }
 
 impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
-    /// Sends each record to the subtask that owns its key. `name` shows in the plan and in errors of the key function.
+    /// Sends each record to the subtask that owns its key. `name` shows in the plan and in errors of the key function,
+    /// which runs once per record, in the task before.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let (job, probe) = (Job::named("by-parity").parallelism(2), Probe::new());
+    /// let numbers = job.source("in", ScriptSource::of((0..100).map(|n| (n, 0)))).without_event_time();
+    /// let keyed = numbers.key_by("parity", |n| n % 2);
+    /// keyed.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// job.run()?;
+    /// assert!(probe.values().iter().all(|record| record.key == record.value % 2));
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn key_by<K: Key>(
         self,
         name: &str,
@@ -77,7 +90,16 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
 }
 
 impl<K: Key, T: Data> KeyedStream<K, T> {
-    /// How many subtasks the keys are spread over.
+    /// How many subtasks the keys are spread over: at most one for each key group (128).
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let job = Job::named("by-parity").parallelism(1);
+    /// let keyed = job.source("in", ScriptSource::of([(1, 0)])).without_event_time().key_by("parity", |n| n % 2);
+    /// keyed.parallelism(3).transform(OperatorInfo::stateless("look"), Probe::new()).sink("out", NullSink);
+    /// assert_eq!(job.plan()?.chains[1].parallelism, 3);
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn parallelism(self, n: usize) -> Self {
         KeyedStream { stream: self.stream.parallelism(n) }
@@ -86,11 +108,32 @@ impl<K: Key, T: Data> KeyedStream<K, T> {
 
 impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> KeyedStream<K, T, P> {
     /// Puts a window on the stream; what follows says what to compute in it.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// # let job = Job::named("windows");
+    /// # let keyed = job.source("in", ScriptSource::of([(1, 0)])).without_event_time().key_by("it", |n| *n);
+    /// let (keyed, window) = keyed.window("an hour").into_parts();
+    /// assert_eq!(window, "an hour"); // What it means is for the operator that is added now.
+    /// keyed.transform(OperatorInfo::stateful("window", window), Probe::new()).sink("out", NullSink);
+    /// assert!(job.plan()?.chains[1].operators[0].stateful);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn window<W>(self, window: W) -> WindowedStream<K, T, W, P> {
         WindowedStream { keyed: self, window }
     }
 
     /// Adds an operator that sees each record with its key. Used by the extension traits of `weir-operators`.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let (job, probe) = (Job::named("one").parallelism(1), Probe::new());
+    /// let keyed = job.source("in", ScriptSource::of([(7, 0)])).without_event_time().key_by("it", |n| n % 2);
+    /// keyed.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// job.run()?;
+    /// assert_eq!(probe.values().iter().map(|r| (r.key, r.value)).collect::<Vec<_>>(), [(1, 7)]);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn transform<O: Operator<Keyed<K, T>>>(
         self,
         info: OperatorInfo,
@@ -101,7 +144,7 @@ impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> KeyedStream<K, T, P> {
 }
 
 impl<K: Key, T: Data, W, P: Pipe<Out = Keyed<K, T>>> WindowedStream<K, T, W, P> {
-    /// The keyed stream and the window on it, for who implements windows.
+    /// The keyed stream and the window on it, for who implements windows; [`KeyedStream::window`] shows it.
     pub fn into_parts(self) -> (KeyedStream<K, T, P>, W) {
         (self.keyed, self.window)
     }

@@ -1,4 +1,5 @@
 //! `Stream<T>`: transform, boundary, union, share, sink; a fluent chain carries its fused type and is normally inferred.
+//! (over 400 lines: every step that a stream can take is on one page, each with an example)
 
 mod keyed;
 mod sinks;
@@ -59,7 +60,20 @@ impl<T: Data> Pipe for Head<T> {
 /// A stream of `T`.
 ///
 /// `P` is the chain so far. It defaults to [`Head`], so a plain `Stream<T>` is a stream at a task boundary and easy to
-/// name in a signature; [`Stream::boundary`] makes one.
+/// name in a signature; [`Stream::boundary`] makes one. A stream that is dropped before it ends in a sink, a `key_by` or
+/// another stream is an error of the plan.
+///
+/// ```
+/// use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+/// fn watched(numbers: Stream<i32>, probe: &Probe<i32>) -> Stream<i32> {
+///     numbers.transform(OperatorInfo::stateless("look"), probe.clone()).boundary()
+/// }
+/// let (job, probe) = (Job::named("copy").parallelism(1), Probe::new());
+/// watched(job.source("in", ScriptSource::of([(1, 0)])).without_event_time(), &probe).sink("out", NullSink);
+/// job.run()?;
+/// assert_eq!(probe.values(), [1]);
+/// # Ok::<(), JobError>(())
+/// ```
 pub struct Stream<T: Data, P: Pipe<Out = T> = Head<T>> {
     pub(crate) graph: GraphRef,
     pub(crate) chain: usize,
@@ -117,6 +131,17 @@ pub(crate) fn read<T: Data>(
 impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
     /// Adds an operator behind the last one, in the same task unless chaining is off. Operators are usually added
     /// through the extension traits of `weir-operators`.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let (job, probe) = (Job::named("copy").parallelism(1), Probe::new());
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0), (2, 5)])).without_event_time();
+    /// numbers.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// assert_eq!(job.plan()?.tasks(), 1);
+    /// job.run()?;
+    /// assert_eq!(probe.values(), [1, 2]);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn transform<O: Operator<T>>(self, info: OperatorInfo, op: O) -> Stream<O::Out, Then<P, T, O>> {
         let fresh = self.graph.borrow().chains[self.chain].operators.is_empty();
         let cut = !fresh && (self.sealed || !self.graph.borrow().chaining);
@@ -158,34 +183,94 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
         read(&self.graph, From::Chain(self.chain), &legs, Asked::Exactly(how), None)
     }
 
-    /// Ends the task here: what follows runs in tasks of its own, forward where the parallelism is equal.
+    /// Ends the task here: what follows runs in tasks of its own, forward where the parallelism is equal, else
+    /// rebalanced.
+    ///
+    /// ```
+    /// # use weir_engine::{plan::Partitioning, prelude::*, testkit::*};
+    /// let job = Job::named("copy").parallelism(2);
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)])).without_event_time();
+    /// numbers.boundary().sink("same", NullSink);
+    /// let plan = job.plan()?;
+    /// assert_eq!((plan.chains.len(), plan.edges[0].partitioning), (2, Partitioning::Forward));
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn boundary(self) -> Stream<T> {
         read_behind(&self.graph, self.chain, self.pipe)
     }
 
-    /// Ends the task here; subtask i sends to subtask i. Both sides must have the same parallelism.
+    /// Ends the task here; subtask i sends to subtask i. Both sides must have the same parallelism, or the plan refuses.
+    ///
+    /// ```
+    /// # use weir_engine::{plan::PlanError, prelude::*, testkit::*};
+    /// let job = Job::named("copy").parallelism(2);
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)])).without_event_time();
+    /// numbers.forward().parallelism(3).sink("out", NullSink);
+    /// assert!(matches!(job.plan(), Err(PlanError::ForwardMismatch { .. })));
+    /// ```
     pub fn forward(self) -> Stream<T> {
         self.ends(Partitioning::Forward)
     }
 
-    /// Ends the task here; each batch goes to the next subtask in turn.
+    /// Ends the task here; each batch goes to the next subtask in turn. Order is kept only within a subtask.
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("copy");
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)])).parallelism(2).without_event_time();
+    /// numbers.rebalance().parallelism(3).sink("out", NullSink);
+    /// assert_eq!(job.plan()?.edges[0].channels, 2 * 3);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn rebalance(self) -> Stream<T> {
         self.ends(Partitioning::Rebalance)
     }
 
     /// Ends the task here; every record goes to every subtask.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let (job, probe) = (Job::named("copies").parallelism(1), Probe::new());
+    /// let numbers = job.source("in", ScriptSource::of([(7, 0)])).without_event_time();
+    /// let everywhere = numbers.broadcast().parallelism(2);
+    /// everywhere.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// job.run()?;
+    /// assert_eq!(probe.values(), [7, 7]);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn broadcast(self) -> Stream<T> {
         self.ends(Partitioning::Broadcast)
     }
 
-    /// Ends the task here so that any number of readers can follow; each gets every record. A slow reader holds the
-    /// others back.
+    /// Ends the task here so that any number of readers can follow; each gets every record (a clone, but for the last).
+    /// A slow reader holds the others back. With no reader at all the records go nowhere.
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("copies").parallelism(1);
+    /// let shared = job.source("in", ScriptSource::of([(1, 0), (2, 5)])).without_event_time().shared();
+    /// shared.stream().sink("one", NullSink);
+    /// shared.stream().sink("two", NullSink);
+    /// let report = job.run()?;
+    /// assert_eq!(report.tasks.iter().map(|t| t.records_in).collect::<Vec<_>>(), [2, 2, 2]);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn shared(self) -> Shared<T> {
         let legs = close(&self.graph, self.chain, self.pipe);
         Shared { graph: self.graph, chain: self.chain, legs }
     }
 
-    /// Both streams as one, in no particular order between them.
+    /// Both streams as one, in no particular order between them; ends both their tasks. Both must be of the same job.
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("both").parallelism(1);
+    /// let odd = job.source("odd", ScriptSource::of([(1, 0), (3, 5)])).without_event_time();
+    /// let even = job.source("even", ScriptSource::of([(2, 0)])).without_event_time();
+    /// odd.union(even).sink("out", NullSink);
+    /// assert_eq!(job.run()?.tasks[2].records_in, 3);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn union<Q: Pipe<Out = T>>(self, other: Stream<T, Q>) -> Stream<T> {
         let graph = self.graph;
         let chain = graph.borrow_mut().chain();
@@ -201,6 +286,15 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
 
     /// Ends the stream in `sink`, in the same task unless chaining is off. For another parallelism than the stream's,
     /// say `.rebalance().parallelism(n)` before it.
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("copy").parallelism(2);
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)])).without_event_time();
+    /// numbers.rebalance().parallelism(1).sink("out", NullSink);
+    /// assert!(job.plan()?.to_string().contains("×1 out:sink"));
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn sink(self, uid: &str, sink: impl Sink<T>) {
         let fresh = self.graph.borrow().chains[self.chain].operators.is_empty();
         if !fresh && (self.sealed || !self.graph.borrow().chaining) {
@@ -215,7 +309,8 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
         }));
     }
 
-    /// A stream of what the last operator puts into `slot`; `side` names the output in the plan.
+    /// A stream of what the last operator puts into `slot`; `side` names the output in the plan. The slot must be that
+    /// operator's own, and this must be called right behind it: [`SideSlot`] shows how. Each call is one more reader.
     pub fn side<U: Data>(&self, slot: &SideSlot<U>, side: &'static str) -> Stream<U> {
         let last = self.graph.borrow().chains[self.chain].operators.last().map(|o| o.number);
         let from = last.map_or(From::Chain(self.chain), From::Operator);
@@ -230,7 +325,16 @@ fn read_behind<T: Data>(graph: &GraphRef, chain: usize, pipe: impl Pipe<Out = T>
 }
 
 impl<T: Data> Stream<T> {
-    /// How many subtasks the tasks behind this boundary have.
+    /// How many subtasks the tasks behind this boundary have; right behind a source, how many read.
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("copy").parallelism(2);
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)])).without_event_time().parallelism(1);
+    /// numbers.boundary().parallelism(3).sink("out", NullSink);
+    /// assert_eq!(job.plan()?.chains.iter().map(|c| c.parallelism).collect::<Vec<_>>(), [1, 3]);
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn parallelism(self, n: usize) -> Self {
         self.graph.borrow_mut().chains[self.chain].parallelism = Some(n);
@@ -239,7 +343,16 @@ impl<T: Data> Stream<T> {
 }
 
 impl<T: Data, P: Pipe<Out = T>, O: Operator<T>> Stream<O::Out, Then<P, T, O>> {
-    /// Gives the last operator a name; it shows in the plan, in metrics and in errors.
+    /// Gives the last operator a name, its uid; it shows in the plan, in metrics and in errors.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let job = Job::named("copy");
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)])).without_event_time();
+    /// numbers.transform(OperatorInfo::stateless("look"), Probe::new()).named("watch").sink("out", NullSink);
+    /// assert_eq!(job.plan()?.chains[0].operators[1].uid, "watch");
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn named(mut self, uid: &str) -> Self {
         self.pipe.uid = uid.into();
@@ -249,7 +362,17 @@ impl<T: Data, P: Pipe<Out = T>, O: Operator<T>> Stream<O::Out, Then<P, T, O>> {
         self
     }
 
-    /// How many subtasks the last operator has. Another number than its neighbours' gives it tasks of its own.
+    /// How many subtasks the last operator has. Whatever the number, the task before it ends there; what follows is in
+    /// its tasks unless it says otherwise.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let job = Job::named("copy").parallelism(1);
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)])).without_event_time();
+    /// numbers.transform(OperatorInfo::stateless("look"), Probe::new()).parallelism(3).sink("out", NullSink);
+    /// assert_eq!(job.plan()?.chains.iter().map(|c| c.parallelism).collect::<Vec<_>>(), [1, 3]);
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn parallelism(self, n: usize) -> Self {
         let alone = self.graph.borrow().chains[self.chain].operators.len() == 1;
@@ -258,7 +381,17 @@ impl<T: Data, P: Pipe<Out = T>, O: Operator<T>> Stream<O::Out, Then<P, T, O>> {
         this
     }
 
-    /// `false` makes the last operator a task of its own, with channels before and behind it.
+    /// `false` makes the last operator a task of its own, with channels before and behind it (a `key_by` behind it runs
+    /// in its task). `true` changes nothing, not even [`crate::Job::chaining`].
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let job = Job::named("copy").parallelism(1);
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)])).without_event_time();
+    /// numbers.transform(OperatorInfo::stateless("look"), Probe::new()).chaining(false).sink("out", NullSink);
+    /// assert_eq!(job.plan()?.chains.len(), 3);
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn chaining(self, fuse: bool) -> Self {
         if fuse {
@@ -288,7 +421,7 @@ impl<T: Data, P: Pipe<Out = T>, O: Operator<T>> Stream<O::Out, Then<P, T, O>> {
     }
 }
 
-/// A stream that several readers follow.
+/// A stream that several readers follow; [`Stream::shared`] makes it and shows how.
 pub struct Shared<T> {
     graph: GraphRef,
     chain: usize,
@@ -302,7 +435,7 @@ impl<T> std::fmt::Debug for Shared<T> {
 }
 
 impl<T: Data> Shared<T> {
-    /// One more reader.
+    /// One more reader. Each must end in a sink, a `key_by` or another stream, and be there before the job starts.
     pub fn stream(&self) -> Stream<T> {
         read(&self.graph, From::Chain(self.chain), &self.legs, Asked::Natural, None)
     }

@@ -10,6 +10,16 @@ use crate::stream::{Head, Stream, read};
 use crate::watermarks::Watermarks;
 
 /// A source that has not said yet where its event time comes from.
+///
+/// ```
+/// use weir_engine::{prelude::*, testkit::*};
+/// let job = Job::named("settings").parallelism(4);
+/// let source = job.source("in", ScriptSource::of([(1, 0)])).parallelism(1).max_rate(1_000.0);
+/// source.dead_letters().sink("dead", NullSink);
+/// source.source_time(Watermarks::monotonic()).sink("out", NullSink);
+/// assert_eq!(job.plan()?.edges[0].side, Some("dead letters"));
+/// # Ok::<(), JobError>(())
+/// ```
 pub struct SourceStream<S: Source> {
     graph: GraphRef,
     chain: usize,
@@ -40,13 +50,31 @@ impl<S: Source> SourceStream<S> {
     }
 
     /// How many subtasks read. More than there are partitions or files leaves some of them idle, which harms nobody.
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("copy").parallelism(4);
+    /// job.source("in", ScriptSource::of([(1, 0)])).parallelism(2).without_event_time().sink("out", NullSink);
+    /// assert_eq!(job.run()?.tasks.iter().map(|t| t.records_in).collect::<Vec<_>>(), [1, 0]);
+    /// # Ok::<(), JobError>(())
+    /// ```
     #[must_use]
     pub fn parallelism(self, n: usize) -> Self {
         self.graph.borrow_mut().chains[self.chain].parallelism = Some(n);
         self
     }
 
-    /// Reads at most this many records per second, all subtasks together; `None` for as many as there are.
+    /// Reads at most this many records per second, all subtasks together, each its even share; `None` for as many as
+    /// there are. What was missed in a pause is made up for at most a tenth of a second. The plan refuses what is not a
+    /// positive number.
+    ///
+    /// ```
+    /// # use weir_engine::{plan::PlanError, prelude::*, testkit::*};
+    /// let job = Job::named("never");
+    /// let source = job.source("in", ScriptSource::of([(1, 0)])).max_rate(0.0);
+    /// source.without_event_time().sink("out", NullSink);
+    /// assert_eq!(job.plan(), Err(PlanError::Rate { uid: "in".into(), rate: "0".into() }));
+    /// ```
     #[must_use]
     pub fn max_rate(mut self, records_per_second: impl Into<Option<f64>>) -> Self {
         let rate = records_per_second.into();
@@ -58,14 +86,45 @@ impl<S: Source> SourceStream<S> {
         self
     }
 
-    /// What to do about records that do not decode (default: dead letters).
+    /// What to do about records that do not decode (default: dead letters). With [`BadRecords::Fail`] the first of them
+    /// fails the job.
+    ///
+    /// ```
+    /// # use {std::time::Duration, weir_engine::{Source, SourceBatch, SourceStatus, prelude::*, testkit::*}};
+    /// # #[derive(Clone)]
+    /// # struct Garbage;
+    /// # impl Source for Garbage {
+    /// #     type Out = i64;
+    /// #     fn open(&mut self, _: &OperatorContext) -> Result<()> { Ok(()) }
+    /// #     fn poll(&mut self, out: &mut SourceBatch<i64>, _: Duration) -> Result<SourceStatus> {
+    /// #         out.reject(DeadLetter::new("topic", 0, 7, "not a number", b"x"));
+    /// #         Ok(SourceStatus::End)
+    /// #     }
+    /// # }
+    /// let job = Job::named("strict").parallelism(1);
+    /// let source = job.source("garbage", Garbage).bad_records(BadRecords::Fail);
+    /// source.without_event_time().sink("out", NullSink);
+    /// let error = job.run().unwrap_err().to_string();
+    /// assert!(error.contains("cannot decode topic partition 0 offset 7: not a number"));
+    /// ```
     #[must_use]
     pub fn bad_records(mut self, policy: BadRecords) -> Self {
         self.settings.bad_records = policy;
         self
     }
 
-    /// The records that did not decode. Unread, they are counted and logged.
+    /// The records that did not decode, without an event time. Unread, they are only counted and logged. Each call is one
+    /// more reader.
+    ///
+    /// ```
+    /// # use weir_engine::{prelude::*, testkit::*};
+    /// let job = Job::named("copy").parallelism(1);
+    /// let source = job.source("in", ScriptSource::of([(1, 0)]));
+    /// source.dead_letters().sink("dead", NullSink);
+    /// source.without_event_time().sink("out", NullSink);
+    /// assert_eq!(job.run()?.tasks[1].records_in, 0, "all of them decode");
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn dead_letters(&self) -> Stream<DeadLetter> {
         read(
             &self.graph,
@@ -77,6 +136,17 @@ impl<S: Source> SourceStream<S> {
     }
 
     /// Event time is what `time` says of each record, in milliseconds since the epoch.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let (job, probe) = (Job::named("one").parallelism(1), Probe::new());
+    /// let events = job.source("in", ScriptSource::of([("9:paid", 0)]));
+    /// let timed = events.event_time(|e| e[..1].parse().unwrap_or(0), Watermarks::monotonic());
+    /// timed.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// job.run()?;
+    /// assert_eq!(probe.seen_by(0)[0], Seen::Record("9:paid", 9));
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn event_time(
         self,
         time: impl FnMut(&S::Out) -> i64 + Clone + Send + 'static,
@@ -86,11 +156,32 @@ impl<S: Source> SourceStream<S> {
     }
 
     /// Event time is what the source says: the record's timestamp in Kafka, the generator's own time.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let (job, probe) = (Job::named("one").parallelism(1), Probe::new());
+    /// let timed = job.source("in", ScriptSource::of([("paid", 9)])).source_time(Watermarks::monotonic());
+    /// timed.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// job.run()?;
+    /// assert_eq!(probe.seen_by(0)[0], Seen::Record("paid", 9));
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn source_time(self, watermarks: Watermarks) -> Stream<S::Out> {
         self.stream(SourceTime, watermarks)
     }
 
-    /// The stream has no event time that anything waits for: one watermark, when the input ends.
+    /// The stream has no event time that anything waits for: one watermark, when the input ends or is drained with
+    /// [`crate::EndKind::Flush`]. Records keep the time that the source gave them.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let (job, probe) = (Job::named("one").parallelism(1), Probe::new());
+    /// let numbers = job.source("in", ScriptSource::of([(1, 5)])).without_event_time();
+    /// numbers.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// job.run()?;
+    /// assert_eq!(probe.seen_by(0)[..2], [Seen::Record(1, 5), Seen::Watermark(Watermark::MAX.0)]);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn without_event_time(self) -> Stream<S::Out> {
         self.stream(SourceTime, Watermarks::at_end())
     }

@@ -6,7 +6,16 @@ use std::time::Duration;
 
 use crate::time::Clock;
 
-/// A clock that a test moves by hand. Clones are the same clock.
+/// A clock that a test moves by hand. Clones are the same clock. It wakes nobody: a source that waits looks at it again
+/// within 50 ms.
+///
+/// ```
+/// use {std::time::Duration, weir_engine::{Clock, testkit::ManualClock}};
+/// let clock = ManualClock::at(1_000);
+/// clock.advance(Duration::from_secs(2));
+/// clock.jump_to(0);
+/// assert_eq!((clock.now_ms(), clock.elapsed()), (0, Duration::from_secs(2)));
+/// ```
 #[derive(Clone, Debug)]
 pub struct ManualClock {
     now_ms: Arc<AtomicI64>,

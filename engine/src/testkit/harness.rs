@@ -15,8 +15,22 @@ use crate::time::{EventTime, Watermark};
 
 /// Drives one subtask of one operator on the calling thread.
 ///
-/// Signals reach the operator and its side outputs in the order that a task would give them, and the protocol is checked
-/// (watermarks rise, nothing after the end).
+/// Signals reach the operator and its side outputs in the order that a task would give them. The operator is closed by
+/// [`OpHarness::end`], not by a drop.
+///
+/// # Panics
+/// Its methods do, in debug builds, when the protocol is broken: watermarks rise, nothing follows the end.
+///
+/// ```
+/// use weir_engine::{EndKind, testkit::{OpHarness, Probe, Seen}};
+/// let mut harness = OpHarness::new(Probe::new())?;
+/// harness.batch([("a", 1), ("b", 2)])?;
+/// harness.watermark(2)?;
+/// harness.end(EndKind::Keep)?;
+/// assert_eq!(harness.take_values(), ["a", "b"]);
+/// assert_eq!(harness.op().seen_by(0)[2..4], [Seen::Watermark(2), Seen::End(EndKind::Keep)]);
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
 #[derive(Debug)]
 pub struct OpHarness<In: Data, Op: Operator<In>> {
     op: Op,
@@ -44,7 +58,7 @@ pub struct SideProbe<T> {
 }
 
 impl<T: Data> SideProbe<T> {
-    /// Attaches to a side output; to be called before the harness opens the operator.
+    /// Attaches to a side output; to be called before the harness opens the operator, whose slot it then is read in.
     pub fn attach(slot: &SideSlot<T>) -> Self {
         let edge = Edge::new();
         // Deep enough for any test that looks now and then; a full channel would wait for ever on one thread.
@@ -54,7 +68,8 @@ impl<T: Data> SideProbe<T> {
         SideProbe { channel, records: Arc::default() }
     }
 
-    /// Takes what has arrived. A side output passes records on when its operator is quiet or gets a signal.
+    /// Takes what has arrived. A side output passes records on when its operator is quiet or gets a signal, or a batch
+    /// of them is full.
     pub fn take(&self) -> Vec<Record<T>> {
         let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
         while let Peeked::Got(element) = self.channel.peek() {
@@ -94,7 +109,7 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         &mut self.op
     }
 
-    /// A record of `value` at `ms`, as a batch of one.
+    /// A record of `value` at `ms` (milliseconds since the epoch), as a batch of one.
     ///
     /// # Errors
     /// What the operator says; so for every method here.
@@ -123,7 +138,7 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         self.op.sides().map_or(Ok(()), |s| s.quiet())
     }
 
-    /// Event time advances to `ms`.
+    /// Event time advances to `ms` (milliseconds since the epoch).
     ///
     /// # Errors
     /// As for `send`.

@@ -16,7 +16,12 @@ use crate::runtime::channel::cancellation;
 use crate::runtime::stats::TaskStats;
 use crate::time::SystemClock;
 
-/// A context as a task would give it to the operator `uid`; its attempt is never cancelled.
+/// A context as a task would give it to the operator `uid`, with the machine's clock; its attempt is never cancelled.
+///
+/// ```
+/// let cx = weir_engine::testkit::context("enrich", 1, 4);
+/// assert_eq!((cx.task().to_string(), cx.own_key_groups()), ("enrich#1".to_string(), 32..64));
+/// ```
 pub fn context(uid: &str, subtask: usize, parallelism: usize) -> OperatorContext {
     let mut cx = task_context(uid);
     cx.task.subtask = subtask;

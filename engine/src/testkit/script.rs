@@ -11,7 +11,7 @@ use crate::operator::{Closing, Collector, Operator};
 use crate::source::{Source, SourceBatch, SourceStatus, SplitId};
 use crate::time::{EventTime, SharedClock, Watermark};
 
-/// One line of a script.
+/// One line of a [`ScriptSource`].
 #[derive(Clone, Debug)]
 pub enum Line<T> {
     /// A record at a time (ms since the epoch).
@@ -26,7 +26,18 @@ pub enum Line<T> {
     Panic(&'static str),
 }
 
-/// Plays a script per subtask, then ends, or stays idle for ever.
+/// Plays a script per subtask, then ends, or stays idle for ever. Each subtask is one split. A new attempt plays it anew.
+///
+/// ```
+/// use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+/// let (job, probe) = (Job::named("script").parallelism(1), Probe::new());
+/// let script = vec![Line::Record("a", 0), Line::Barrier(7), Line::Record("b", 5)];
+/// let letters = job.source("in", ScriptSource::new(vec![script])).without_event_time();
+/// letters.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+/// job.run()?;
+/// assert_eq!(probe.seen_by(0)[..3], [Seen::Record("a", 0), Seen::Barrier(7), Seen::Record("b", 5)]);
+/// # Ok::<(), JobError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ScriptSource<T> {
     scripts: Arc<Vec<Vec<Line<T>>>>,
@@ -39,7 +50,8 @@ pub struct ScriptSource<T> {
 }
 
 impl<T: Data + Sync> ScriptSource<T> {
-    /// `scripts[i]` is played by subtask i; subtasks without a script end at once.
+    /// `scripts[i]` is played by subtask i; subtasks without a script end at once (unless [`ScriptSource::endless`]), and
+    /// scripts without a subtask are not played.
     pub fn new(scripts: Vec<Vec<Line<T>>>) -> Self {
         ScriptSource {
             scripts: Arc::new(scripts),
@@ -52,7 +64,7 @@ impl<T: Data + Sync> ScriptSource<T> {
         }
     }
 
-    /// Records with their times, all in one script.
+    /// Records with their times (milliseconds since the epoch), all in one script: subtask 0's.
     pub fn of(records: impl IntoIterator<Item = (T, i64)>) -> Self {
         Self::new(vec![records.into_iter().map(|(v, t)| Line::Record(v, t)).collect()])
     }
@@ -139,7 +151,16 @@ pub enum Seen<T> {
 /// Which subtask saw what, in the order it was seen.
 type Story<T> = Vec<(usize, Seen<T>)>;
 
-/// An operator that remembers, per subtask and in order, everything that passes, and passes it on.
+/// An operator that remembers, per subtask and in order, everything that passes but idleness, and passes it on.
+///
+/// ```
+/// use weir_engine::{EndKind, testkit::{OpHarness, Probe}};
+/// let probe = Probe::new();
+/// let mut harness = OpHarness::new(probe.clone())?;
+/// harness.send("a", 1)?;
+/// assert_eq!((probe.values(), harness.take_values()), (vec!["a"], vec!["a"]));
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Probe<T> {
     seen: Arc<Mutex<Story<T>>>,
@@ -176,7 +197,7 @@ impl<T: Data> Probe<T> {
         self.lock().iter().filter(|(s, _)| *s == subtask).map(|(_, seen)| seen.clone()).collect()
     }
 
-    /// The values of the records, in the order they came.
+    /// The values of the records, in the order they came, all subtasks together.
     pub fn values(&self) -> Vec<T> {
         (self.lock().iter())
             .filter_map(|(_, seen)| if let Seen::Record(v, _) = seen { Some(v.clone()) } else { None })

@@ -250,7 +250,7 @@ impl Job {
         self.launch(false)
     }
 
-    /// Runs the job to its end. Ctrl-C and SIGTERM drain it; a second one cancels it.
+    /// Runs the job to its end. Ctrl-C and SIGTERM drain it; a second one, or one while it drains already, cancels it.
     ///
     /// *Blocking*: until every source has ended, or the job was drained, cancelled or failed.
     ///
@@ -395,7 +395,8 @@ impl JobHandle {
         }
     }
 
-    /// Like [`JobHandle::wait`], for at most `time`; none when the job is not over by then.
+    /// Like [`JobHandle::wait`], for at most `time`; none when the job is not over by then. [`JobHandle::cancel`] shows
+    /// it.
     pub fn wait_for(&self, time: Duration) -> Option<Result<JobReport, JobError>> {
         self.result(Some(time))
     }

@@ -10,8 +10,8 @@ use crate::time::{EventTime, Watermark};
 ///
 /// ```
 /// use weir_engine::{OperatorInfo, prelude::*, testkit::*};
-/// let (job, probe) = (Job::named("late").parallelism(1), Probe::new());
-/// let script = vec![Line::Record("a", 100), Line::Barrier(1), Line::Pause(std::time::Duration::from_millis(60))];
+/// let (job, probe) = (Job::named("one").parallelism(1), Probe::new());
+/// let script = vec![Line::Record("a", 100), Line::Pause(std::time::Duration::from_millis(1))];
 /// let events = job.source("in", ScriptSource::new(vec![script])).source_time(Watermarks::monotonic());
 /// events.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
 /// job.run()?;
@@ -48,6 +48,16 @@ impl Watermarks {
     }
 
     /// No watermark until the input ends: for a bounded input in any order. Windows fire when it has been read.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let (job, probe) = (Job::named("two").parallelism(1), Probe::new());
+    /// let events = job.source("in", ScriptSource::of([("b", 9), ("a", 1)])).source_time(Watermarks::at_end());
+    /// events.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// job.run()?;
+    /// assert_eq!(probe.seen_by(0)[1..3], [Seen::Record("a", 1), Seen::Watermark(Watermark::MAX.0)]);
+    /// # Ok::<(), JobError>(())
+    /// ```
     pub fn at_end() -> Self {
         Watermarks { rule: Rule::AtEnd, idle_after: None }
     }

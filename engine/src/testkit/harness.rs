@@ -50,7 +50,7 @@ impl<T> Collector<T> for Collected<T> {
     }
 }
 
-/// What a side output gave.
+/// What a side output gave: attach to the slot, give the operator that has it to an [`OpHarness`], then take.
 #[derive(Debug)]
 pub struct SideProbe<T> {
     channel: Rx<T>,

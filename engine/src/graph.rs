@@ -99,6 +99,8 @@ pub(crate) struct Graph {
     pub(crate) edges: Vec<GraphEdge>,
     /// The first mistake made while the job was written; told when it is planned.
     pub(crate) mistake: Option<PlanError>,
+    /// The job has started: what is written from here on belongs to nothing.
+    pub(crate) over: bool,
     unnamed: HashMap<&'static str, usize>,
     operators: usize,
 }
@@ -119,9 +121,15 @@ impl Graph {
             chains: Vec::new(),
             edges: Vec::new(),
             mistake: None,
+            over: false,
             unnamed: HashMap::new(),
             operators: 0,
         }
+    }
+
+    /// What stands in for the graph of a job that has started.
+    pub(crate) fn started(name: &str) -> Self {
+        Graph { over: true, ..Graph::new(name) }
     }
 
     pub(crate) fn chain(&mut self) -> usize {
@@ -172,7 +180,7 @@ impl Graph {
         self.mistake.get_or_insert(error);
     }
 
-    fn parallelism_of(&self, chain: usize) -> usize {
+    pub(crate) fn parallelism_of(&self, chain: usize) -> usize {
         self.chains[chain].parallelism.unwrap_or(self.parallelism)
     }
 

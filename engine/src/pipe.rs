@@ -1,8 +1,10 @@
 //! How a chain of operators is typed while it is written and linked when it is deployed: one concrete type end to end.
 // HOT: `Fused::emit` is the record path. No allocation, lock, log, clock or `dyn` here.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::context::TaskContext;
 use crate::element::{Barrier, Data, EndKind, Record};
@@ -84,6 +86,23 @@ pub(crate) fn blame<R>(uid: &OperatorUid, f: impl FnOnce() -> Result<R>) -> Resu
     match result {
         Ok(r) => Ok(r),
         Err(e) => Err(blamed(e, uid)),
+    }
+}
+
+/// Runs the closing code of `uid`. The work is over by then, so a panic in it fails nothing and keeps nobody else from
+/// closing; it is logged.
+pub(crate) fn closing(uid: &OperatorUid, close: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(close)) {
+        tracing::error!(operator = %uid, "panicked while it was closed: {}", panic_message(panic.as_ref()));
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(payload: &(dyn Any + Send)) -> String {
+    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => "a panic with a payload that is not text".to_owned(),
     }
 }
 
@@ -171,7 +190,7 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
 
     fn close(&mut self, outcome: Closing) {
         if mem::take(&mut self.opened) {
-            self.op.close(outcome);
+            closing(&self.uid, || self.op.close(outcome));
         }
         self.next.close(outcome);
     }

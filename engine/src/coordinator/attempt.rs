@@ -145,9 +145,11 @@ impl Attempt {
 
     fn outcome(&self) -> Outcome {
         let failed = |i: &usize| matches!(self.exits[*i], Some(Err(_)));
-        let Some(first) = self.primary.first().copied().or_else(|| (0..self.exits.len()).find(failed)) else {
-            return Outcome::Finished;
-        };
+        // Without a cause of its own, a neighbour that was lost says more than the cancel that followed.
+        let lost = |i: &usize| matches!(&self.exits[*i], Some(Err(e)) if e.cause() != Cause::Cancelled);
+        let all = || 0..self.exits.len();
+        let first = self.primary.first().copied().or_else(|| all().find(lost)).or_else(|| all().find(failed));
+        let Some(first) = first else { return Outcome::Finished };
         if self.primary.is_empty() && self.cancelled {
             return Outcome::Cancelled;
         }

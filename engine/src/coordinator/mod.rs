@@ -2,21 +2,20 @@
 
 mod attempt;
 mod board;
+mod deploy;
 mod launch;
 mod messages;
 mod restart;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler};
 use tokio::sync::oneshot;
 
-use crate::context::TaskContext;
 use crate::element::EndKind;
 use crate::graph::Graph;
-use crate::ids::{AttemptId, TaskId};
+use crate::ids::AttemptId;
 use crate::job::{JobError, JobReport};
 use crate::metrics;
 use crate::plan::Plan;
@@ -24,13 +23,13 @@ use crate::runtime::actor::{TaskActor, Tell};
 use crate::runtime::channel::{CancelHandle, cancellation, mailbox};
 use crate::runtime::input::Control;
 use crate::runtime::pump::Pump;
-use crate::runtime::stats::TaskStats;
 use crate::state::JobState;
 use crate::time::SharedClock;
 
 pub use attempt::Failure;
 pub(crate) use attempt::{Attempt, Outcome, Step};
 pub(crate) use board::Board;
+use deploy::{forget_channels, make_tasks};
 pub(crate) use launch::launch;
 pub(crate) use messages::{Cancel, Drain, InjectBarrier, Interrupt, TaskExited, TaskReady};
 use restart::Decision;
@@ -99,59 +98,20 @@ impl Coordinator {
         self.board.enter(state, why, self.life.clock.now_ms());
     }
 
-    /// The tasks of an attempt in plan order: chain by chain, subtask by subtask.
-    fn task_ids(&self) -> Vec<(usize, TaskId)> {
-        (self.plan.chains.iter().enumerate())
-            .flat_map(|(c, chain)| {
-                let uid = self.plan.first_uid(c);
-                (0..chain.parallelism).map(move |subtask| (c, TaskId { chain: uid.as_str().into(), subtask }))
-            })
-            .collect()
-    }
-
     /// Builds every task of the attempt before any thread starts, then starts them all.
     fn begin(&mut self, cx: &mut Context<Self>) {
         self.deploy_began = Instant::now();
-        let ids = self.task_ids();
-        self.enter(JobState::Deploying, format!("waiting for {} tasks to open", ids.len()));
+        self.enter(JobState::Deploying, format!("waiting for {} tasks to open", self.plan.tasks()));
         let (handle, cancel) = cancellation();
-        for (edge, planned) in self.graph.edges.iter().zip(&self.plan.edges) {
-            let (from, to) =
-                (self.plan.chains[planned.from].parallelism, self.plan.chains[planned.to].parallelism);
-            let consumer = self.plan.first_uid(planned.to).into();
-            edge.ends.lay(from, to, self.plan.channel_depth, planned.partitioning, &consumer);
-        }
-        let mut pumps = Vec::with_capacity(ids.len());
-        let mut stats = Vec::with_capacity(ids.len());
-        for (chain, task) in &ids {
-            let task_stats = TaskStats::new(task.clone());
-            let context = TaskContext {
-                task: task.clone(),
-                parallelism: self.plan.chains[*chain].parallelism,
-                attempt: self.attempt_id,
-                key_groups: self.plan.key_groups,
-                clock: self.life.clock.clone(),
-                cancel: cancel.clone(),
-                stats: task_stats.clone(),
-            };
-            stats.push(task_stats);
-            // An operator's `clone` is user code too.
-            let recipe = self.graph.chains[*chain].recipe.as_ref();
-            match recipe.map(|recipe| catch_unwind(AssertUnwindSafe(|| recipe(&context)))) {
-                Some(Ok(body)) => pumps.push((body, context)),
-                _ => {
-                    self.graph.edges.iter().for_each(|e| e.ends.clear());
-                    return self.finish(
-                        cx,
-                        Err(JobError::Deploy { job: self.plan.job.clone(), task: task.to_string() }),
-                    );
-                }
-            }
-        }
-        self.board.set_tasks(stats);
-        self.attempt = Some(Attempt::new(self.attempt_id, ids.into_iter().map(|(_, id)| id).collect()));
+        let made = match make_tasks(&self.graph, &self.plan, self.attempt_id, &self.life.clock, &cancel) {
+            Ok(made) => made,
+            Err(e) => return self.finish(cx, Err(e)),
+        };
+        self.board.set_tasks(made.iter().map(|(_, cx)| cx.stats.clone()).collect());
+        let ids = made.iter().map(|(_, cx)| cx.task.clone()).collect();
+        self.attempt = Some(Attempt::new(self.attempt_id, ids));
         self.cancel = Some(handle);
-        self.tasks = (pumps.into_iter().enumerate())
+        self.tasks = (made.into_iter().enumerate())
             .map(|(index, (body, context))| {
                 let (mail, inbox) = mailbox();
                 let pump = Some(Pump { body, cx: context, mail: inbox });
@@ -161,10 +121,9 @@ impl Coordinator {
             .collect();
     }
 
-    /// Index of the first task of each chain.
+    /// Tells the tasks of the wanted chains, consumers before producers: nobody sends to one that has not been told.
     fn tell_chains(&self, control: Control, wanted: impl Fn(usize) -> bool) {
         let mut first = self.tasks.len();
-        // Consumers before producers: nobody sends to one that has not been told.
         for (c, chain) in self.plan.chains.iter().enumerate().rev() {
             first -= chain.parallelism;
             if wanted(c) {
@@ -185,7 +144,7 @@ impl Coordinator {
                 let took = self.deploy_began.elapsed();
                 tracing::info!(job = %self.plan.job, "deploy  {} tasks opened in {:.1?}", self.tasks.len(), took);
                 // Side outputs have taken their ends while they opened; nobody will take the rest.
-                self.graph.edges.iter().for_each(|e| e.ends.clear());
+                forget_channels(&self.graph);
                 self.tell_chains(Control::Run, |_| true);
                 self.enter(JobState::Running, "records flow");
                 tracing::info!(job = %self.plan.job, attempt = %self.attempt_id, "run     records flow, {:.1?} after the start", self.began.elapsed());

@@ -83,7 +83,7 @@ async fn index() -> HttpResponse {
          GET /job              state, tasks and their counts\n\
          GET /plan             the plan as text; ?format=dot or json\n\
          GET /metrics          Prometheus text\n\
-         GET /health           200 unless the job has failed\n",
+         GET /health           200 while there is a job that has not failed\n",
     )
 }
 

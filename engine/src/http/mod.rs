@@ -14,6 +14,9 @@ use crate::job::{JobHandle, JobView};
 use crate::metrics;
 use crate::runtime::latch::Latch;
 
+/// Threads that answer queries: they use the processor, so more of them would only take it from the job.
+const QUERY_THREADS: usize = 4;
+
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -115,8 +118,12 @@ impl HttpPort {
             actix_web::rt::System::new().block_on(async move {
                 let app =
                     move || App::new().app_data(web::Data::from(given.clone())).configure(answers::routes);
-                let server =
-                    HttpServer::new(app).workers(1).disable_signals().shutdown_timeout(2).listen(listener);
+                let server = HttpServer::new(app)
+                    .workers(1)
+                    .worker_max_blocking_threads(QUERY_THREADS)
+                    .disable_signals()
+                    .shutdown_timeout(2)
+                    .listen(listener);
                 match server {
                     Ok(server) => {
                         let server = server.run();

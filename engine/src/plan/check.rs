@@ -79,6 +79,16 @@ pub enum PlanError {
         /// What was asked for.
         depth: usize,
     },
+    /// A stream belongs to the job it was made in.
+    #[error(
+        "a stream of job {other:?} was joined with one of job {one:?}: streams of two jobs meet in Kafka, not in a union"
+    )]
+    TwoJobs {
+        /// The job of the stream that was joined to.
+        one: String,
+        /// The job of the other stream.
+        other: String,
+    },
     /// A rate must be a positive number.
     #[error("source {uid:?} has a rate of {rate} records per second: it must be a positive number")]
     Rate {

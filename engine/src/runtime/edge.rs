@@ -75,6 +75,10 @@ impl<T> Edge<T> {
     /// The sending ends of producer subtask `i`, how to spread over them, and who reads them.
     pub(crate) fn take_tx(&self, i: usize) -> (Vec<Tx<T>>, Partitioning, OperatorUid) {
         let mut ends = self.ends();
+        assert!(
+            i < ends.tx.len(),
+            "a side output is opened once, in `open`; afterwards its channels are gone"
+        );
         (std::mem::take(&mut ends.tx[i]), ends.partitioning, ends.consumer.clone())
     }
 

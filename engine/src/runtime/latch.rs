@@ -27,7 +27,8 @@ impl<T: Clone> Latch<T> {
 
     /// Waits for the value, at most for `time` when given.
     pub(crate) fn wait(&self, time: Option<Duration>) -> Option<T> {
-        let deadline = time.map(|t| Instant::now() + t);
+        // A time too long for the clock is for ever.
+        let deadline = time.and_then(|t| Instant::now().checked_add(t));
         let mut value = self.value.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(v) = &*value {

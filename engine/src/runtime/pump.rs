@@ -1,12 +1,11 @@
 //! The thread of a task: spawned under the task's name, its panic caught, its exit a value.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
 use crate::context::TaskContext;
 use crate::error::{Result, TaskError};
-use crate::pipe::panicked_in;
+use crate::pipe::{panic_message, panicked_in};
 use crate::runtime::channel::Mailbox;
 use crate::runtime::input::Control;
 use crate::runtime::task::{Seat, TaskBody};
@@ -36,12 +35,4 @@ pub(crate) fn spawn(
         drop((cx, mail));
         done(result);
     })
-}
-
-fn panic_message(payload: &(dyn Any + Send)) -> String {
-    match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => "a panic with a payload that is not text".to_owned(),
-    }
 }

@@ -10,7 +10,7 @@ use crate::element::{Barrier, Data, EndKind, Record};
 use crate::error::{Result, TaskError};
 use crate::ids::OperatorUid;
 use crate::operator::{Closing, Collector};
-use crate::pipe::blame;
+use crate::pipe::{blame, closing};
 use crate::runtime::batch_size::{BATCH, STAGE};
 use crate::runtime::channel::Mailbox;
 use crate::runtime::frontier::Advance;
@@ -290,7 +290,7 @@ where
 
     fn close(&mut self, outcome: Closing) {
         if std::mem::take(&mut self.opened) {
-            self.source.close(outcome);
+            closing(&self.settings.uid, || self.source.close(outcome));
         }
     }
 }

@@ -163,6 +163,9 @@ impl TaskStats {
 
     pub(crate) fn running(&self) {
         let now = self.set(BUSY);
+        // Waits while opening are not part of the run.
+        self.idle_ns.store(0, Relaxed);
+        self.blocked_ns.store(0, Relaxed);
         self.running_since_ns.store(now.max(1), Relaxed);
     }
 
@@ -176,13 +179,18 @@ impl TaskStats {
 
     /// Counts the time until the guard drops as idle.
     pub(crate) fn idle(&self) -> Waiting<'_> {
-        Waiting { stats: self, since: self.set(IDLE), into: &self.idle_ns }
+        self.wait(IDLE, &self.idle_ns)
     }
 
     /// Counts the time until the guard drops as backpressured.
     pub(crate) fn blocked(&self, at: &OperatorUid) -> Waiting<'_> {
         *self.blocked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(at.clone());
-        Waiting { stats: self, since: self.set(BLOCKED), into: &self.blocked_ns }
+        self.wait(BLOCKED, &self.blocked_ns)
+    }
+
+    fn wait<'a>(&'a self, activity: u64, into: &'a AtomicU64) -> Waiting<'a> {
+        let before = self.activity.load(Relaxed) & 7;
+        Waiting { stats: self, before, since: self.set(activity), into }
     }
 
     pub(crate) fn counter(&self, uid: &OperatorUid, name: &'static str) -> Counter {
@@ -247,13 +255,15 @@ impl TaskStats {
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     stats: &'a TaskStats,
+    /// What the task was doing, and goes on doing.
+    before: u64,
     since: u64,
     into: &'a AtomicU64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let now = self.stats.set(BUSY);
+        let now = self.stats.set(self.before);
         TaskStats::add(self.into, now - self.since);
     }
 }

@@ -1,6 +1,8 @@
 //! The loop of a task: open, wait for the others, then turn after turn until the end, a failure or a cancel.
 // HOT: the inner `for` is the record path.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use crate::context::TaskContext;
 use crate::element::{Data, Record};
 use crate::error::Result;
@@ -48,30 +50,34 @@ impl<T: Data, C: Stage<T>> Task<T, C> {
 
 impl<T: Data, C: Stage<T>> TaskBody for Task<T, C> {
     fn run(mut self: Box<Self>, seat: Seat<'_>) -> Result<()> {
-        // Closes on every way out, a panic included.
-        struct Closer<'a, T: Data, C: Stage<T>> {
-            task: &'a mut Task<T, C>,
-            outcome: Closing,
+        let Task { input, chain } = &mut *self;
+        let mut outcome = Closing::NeverRan;
+        // Closes on every way out, a panic included. Closing itself neither fails nor panics (see `pipe::closing`).
+        let result = catch_unwind(AssertUnwindSafe(|| open_and_run(&mut **input, chain, seat, &mut outcome)));
+        if let Ok(Ok(())) = result {
+            outcome = Closing::Ended;
         }
-        impl<T: Data, C: Stage<T>> Drop for Closer<'_, T, C> {
-            fn drop(&mut self) {
-                self.task.input.close(self.outcome);
-                self.task.chain.close(self.outcome);
-            }
-        }
-        let mut closer = Closer { task: &mut *self, outcome: Closing::NeverRan };
-        let Seat { cx, mail, ready } = seat;
-        closer.task.chain.open(cx)?;
-        closer.task.input.open(cx)?;
-        cx.stats.ready();
-        ready();
-        while mail.wait(&cx.cancel)? != Control::Run {}
-        closer.outcome = Closing::Stopped;
-        cx.stats.running();
-        turns(&mut *closer.task.input, &mut closer.task.chain, cx, mail)?;
-        closer.outcome = Closing::Ended;
-        Ok(())
+        input.close(outcome);
+        chain.close(outcome);
+        result.unwrap_or_else(|panic| resume_unwind(panic))
     }
+}
+
+fn open_and_run<T: Data, C: Stage<T>>(
+    input: &mut dyn Input<T>,
+    chain: &mut C,
+    seat: Seat<'_>,
+    outcome: &mut Closing,
+) -> Result<()> {
+    let Seat { cx, mail, ready } = seat;
+    chain.open(cx)?;
+    input.open(cx)?;
+    cx.stats.ready();
+    ready();
+    while mail.wait(&cx.cancel)? != Control::Run {}
+    *outcome = Closing::Stopped;
+    cx.stats.running();
+    turns(input, chain, cx, mail)
 }
 
 fn turns<T: Data, C: Stage<T>>(

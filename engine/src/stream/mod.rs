@@ -5,6 +5,7 @@ mod keyed;
 mod sinks;
 mod source;
 
+use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
 pub use keyed::{KeyedStream, WindowedStream};
@@ -15,7 +16,7 @@ use crate::element::Data;
 use crate::graph::{Asked, From, GraphRef, OperatorInfo};
 use crate::operator::Operator;
 use crate::pipe::{Before, Pipe, Stage, Then};
-use crate::plan::Partitioning;
+use crate::plan::{Partitioning, PlanError};
 use crate::runtime::edge::Edge;
 use crate::runtime::gate::Gate;
 use crate::runtime::input::Input;
@@ -110,7 +111,10 @@ pub(crate) fn connect<T: Data>(
     side: Option<&'static str>,
 ) -> Arc<Edge<T>> {
     let edge = Edge::new();
-    legs.lock().unwrap_or_else(PoisonError::into_inner).push(edge.clone());
+    if !graph.borrow().over {
+        // The recipe of a running job reads these too: it must not find an edge that no plan knows.
+        legs.lock().unwrap_or_else(PoisonError::into_inner).push(edge.clone());
+    }
     graph.borrow_mut().edge(from, to, asked, side, edge.clone());
     edge
 }
@@ -273,6 +277,15 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
     /// ```
     pub fn union<Q: Pipe<Out = T>>(self, other: Stream<T, Q>) -> Stream<T> {
         let graph = self.graph;
+        if !Rc::ptr_eq(&graph, &other.graph) {
+            let mistake = PlanError::TwoJobs {
+                one: graph.borrow().name.clone(),
+                other: other.graph.borrow().name.clone(),
+            };
+            graph.borrow_mut().mistake(mistake.clone());
+            other.graph.borrow_mut().mistake(mistake);
+            return read_behind(&graph, self.chain, self.pipe);
+        }
         let chain = graph.borrow_mut().chain();
         graph.borrow_mut().operator(chain, OperatorInfo::stateless("union"));
         let a = close(&graph, self.chain, self.pipe);
@@ -375,8 +388,11 @@ impl<T: Data, P: Pipe<Out = T>, O: Operator<T>> Stream<O::Out, Then<P, T, O>> {
     /// ```
     #[must_use]
     pub fn parallelism(self, n: usize) -> Self {
-        let alone = self.graph.borrow().chains[self.chain].operators.len() == 1;
-        let this = if alone { self } else { self.cut() };
+        let (alone, same) = {
+            let graph = self.graph.borrow();
+            (graph.chains[self.chain].operators.len() == 1, graph.parallelism_of(self.chain) == n)
+        };
+        let this = if alone || same { self } else { self.cut() };
         this.graph.borrow_mut().chains[this.chain].parallelism = Some(n);
         this
     }

@@ -6,7 +6,7 @@ use crate::element::{Barrier, Data, EndKind, Record};
 use crate::error::Result;
 use crate::ids::OperatorUid;
 use crate::operator::{Closing, Collector};
-use crate::pipe::{Stage, blame};
+use crate::pipe::{Stage, blame, closing};
 use crate::protocol::ProtocolCheck;
 use crate::runtime::batch_size::STAGE;
 use crate::runtime::stats::TaskStats;
@@ -91,7 +91,7 @@ impl<T: Data, S: Sink<T>> Stage<T> for SinkStage<T, S> {
     }
     fn close(&mut self, outcome: Closing) {
         if std::mem::take(&mut self.opened) {
-            self.sink.close(outcome);
+            closing(&self.uid, || self.sink.close(outcome));
         }
     }
 }

@@ -1,22 +1,23 @@
-//! `Job` while it is written, `JobHandle` while it runs: start, wait, drain, cancel.
-//! (over 400 lines: what can be said of a job is on one page, each with an example)
+//! `Job`: a job while it is written, and its start.
+
+mod error;
+mod handle;
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::coordinator::{
-    self, Board, Cancel, Coordinator, Drain, Failure, InjectBarrier, LifeConfig, RestartPolicy,
-};
-use crate::element::{Barrier, EndKind};
+pub use error::JobError;
+pub(crate) use handle::JobView;
+pub use handle::{JobHandle, JobReport};
+
+use crate::coordinator::{self, Board, LifeConfig, RestartPolicy};
+use crate::element::EndKind;
 use crate::graph::{Graph, GraphRef};
 use crate::plan::{Plan, PlanError};
 use crate::runtime::address::Address;
-use crate::runtime::stats::TaskReading;
 use crate::source::Source;
-use crate::state::Status;
 use crate::stream::SourceStream;
 use crate::time::{SharedClock, SystemClock};
 
@@ -281,260 +282,8 @@ impl Job {
         tracing::debug!("{plan}");
         let board = Arc::new(Board::new(plan.clone(), self.life.clock.now_ms()));
         // Streams that were kept by the caller share the graph; from here on they write into an empty one.
-        let graph = self.graph.replace(Graph::new(&plan.job));
+        let graph = self.graph.replace(Graph::started(&plan.job));
         let (address, thread) = coordinator::launch(graph, plan, self.life, board.clone(), signals)?;
         Ok(JobHandle { board, address: Address::new(address), thread: Mutex::new(Some(thread)) })
     }
-}
-
-/// A running job. Dropping the handle lets the job go on by itself.
-///
-/// ```
-/// # use {std::time::Duration, weir_engine::{prelude::*, testkit::*}};
-/// let job = Job::named("endless").parallelism(1);
-/// job.source("in", ScriptSource::of([(1, 0)]).endless()).without_event_time().sink("out", NullSink);
-/// let running = job.start()?;
-/// until(&running, Duration::from_secs(10), "a record", || running.tasks().iter().any(|t| t.records_in > 0));
-/// running.drain(EndKind::Flush);
-/// running.wait()?;
-/// let states: Vec<_> = running.history().iter().map(|status| status.state.to_string()).collect();
-/// assert_eq!(states, ["CREATED", "PLANNED", "DEPLOYING", "RUNNING", "DRAINING", "FINISHED"]);
-/// # Ok::<(), JobError>(())
-/// ```
-pub struct JobHandle {
-    board: Arc<Board>,
-    address: Address<Coordinator>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-impl std::fmt::Debug for JobHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "JobHandle({}, {})", self.board.plan().job, self.status().state)
-    }
-}
-
-impl JobHandle {
-    /// What was planned.
-    pub fn plan(&self) -> &Plan {
-        self.board.plan()
-    }
-
-    /// The state it is in, and why.
-    pub fn status(&self) -> Status {
-        self.board.status()
-    }
-
-    /// Every state it has been in, oldest first.
-    pub fn history(&self) -> Vec<Status> {
-        self.board.history()
-    }
-
-    /// What each task of the current attempt counts about itself, now; nothing before there are tasks.
-    pub fn tasks(&self) -> Vec<TaskReading> {
-        self.board.readings()
-    }
-
-    /// What each task that has not exited is doing, in words.
-    pub fn holding(&self) -> String {
-        self.board.holding()
-    }
-
-    /// Stops the sources and lets what is in flight be processed; `Flush` fires every window and timer, `Keep` none. The
-    /// first call decides. Before records flow it waits for that; between two attempts it cancels, and it ends restarts.
-    /// Returns at once; [`JobHandle::wait`] tells how it went.
-    pub fn drain(&self, kind: EndKind) {
-        self.address.send(Drain(kind));
-    }
-
-    /// Ends every wait of the job at once, without flushing. Returns at once.
-    ///
-    /// ```
-    /// # use {std::time::Duration, weir_engine::{prelude::*, testkit::*}};
-    /// let job = Job::named("endless");
-    /// job.source("in", ScriptSource::of([(1, 0)]).endless()).without_event_time().sink("out", NullSink);
-    /// let running = job.start()?;
-    /// assert!(running.wait_for(Duration::from_millis(1)).is_none());
-    /// running.cancel();
-    /// assert_eq!(running.wait().unwrap_err(), JobError::Cancelled { job: "endless".into() });
-    /// # Ok::<(), JobError>(())
-    /// ```
-    pub fn cancel(&self) {
-        self.address.send(Cancel);
-    }
-
-    /// Puts a barrier into the stream of every source at its next batch edge. Returns at once; before records flow, and
-    /// once sources end or drain, the barrier is lost.
-    ///
-    /// ```
-    /// # use {std::time::Duration, weir_engine::{Barrier, CheckpointId, OperatorInfo, prelude::*, testkit::*}};
-    /// let (job, probe) = (Job::named("endless").parallelism(1), Probe::new());
-    /// let numbers = job.source("in", ScriptSource::of([(1, 0)]).endless()).without_event_time();
-    /// numbers.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
-    /// let running = job.start()?;
-    /// until(&running, Duration::from_secs(10), "a record", || !probe.values().is_empty());
-    /// running.inject_barrier(Barrier { checkpoint: CheckpointId(7) });
-    /// until(&running, Duration::from_secs(10), "it", || probe.seen_by(0).contains(&Seen::Barrier(7)));
-    /// # running.cancel();
-    /// # Ok::<(), JobError>(())
-    /// ```
-    pub fn inject_barrier(&self, barrier: Barrier) {
-        self.address.send(InjectBarrier(barrier));
-    }
-
-    /// Waits for the job to be over. It can be asked again, with the same answer.
-    ///
-    /// *Blocking*: until then. Every thread of its tasks has been joined when it returns (unless the error is
-    /// [`JobError::Stuck`], which names those that could not be); the first call to return joins the control thread too.
-    ///
-    /// # Errors
-    /// How the job failed, or that it was cancelled.
-    pub fn wait(&self) -> Result<JobReport, JobError> {
-        match self.result(None) {
-            Some(result) => result,
-            None => Err(self.lost()),
-        }
-    }
-
-    /// Like [`JobHandle::wait`], for at most `time`; none when the job is not over by then. [`JobHandle::cancel`] shows
-    /// it.
-    pub fn wait_for(&self, time: Duration) -> Option<Result<JobReport, JobError>> {
-        self.result(Some(time))
-    }
-
-    /// What may be shown of it to others, without the power to stop it.
-    pub(crate) fn view(&self) -> JobView {
-        JobView { board: self.board.clone() }
-    }
-
-    /// True when the job is over.
-    pub fn is_over(&self) -> bool {
-        self.board.result().get().is_some()
-    }
-
-    fn lost(&self) -> JobError {
-        JobError::Control { job: self.plan().job.clone(), reason: "the control thread went away".into() }
-    }
-
-    fn result(&self, time: Option<Duration>) -> Option<Result<JobReport, JobError>> {
-        let result = self.board.result().wait(time)?;
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // The control thread returns right after it has given the result.
-        if thread.map(JoinHandle::join).is_some_and(|joined| joined.is_err()) {
-            return Some(Err(self.lost()));
-        }
-        Some(result)
-    }
-}
-
-/// A job as others may see it.
-#[derive(Clone)]
-pub(crate) struct JobView {
-    board: Arc<Board>,
-}
-
-impl std::fmt::Debug for JobView {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "JobView({})", self.plan().job)
-    }
-}
-
-impl JobView {
-    pub(crate) fn plan(&self) -> &Plan {
-        self.board.plan()
-    }
-
-    pub(crate) fn status(&self) -> Status {
-        self.board.status()
-    }
-
-    /// Name, states and tasks, as JSON.
-    pub(crate) fn describe(&self) -> serde_json::Value {
-        serde_json::json!({
-            "job": self.plan().job,
-            "status": self.status(),
-            "history": self.board.history(),
-            "tasks": self.board.readings(),
-        })
-    }
-}
-
-/// What a finished job leaves behind.
-#[derive(Clone, Debug)]
-pub struct JobReport {
-    /// Its name.
-    pub job: String,
-    /// How many lives it had: 1 and a restart each.
-    pub attempts: u32,
-    /// The last counts of every task of the last one.
-    pub tasks: Vec<TaskReading>,
-}
-
-/// Why a job did not finish.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum JobError {
-    /// The job as written makes no sense.
-    #[error("plan: {0}")]
-    Plan(#[from] PlanError),
-    /// A task could not be made.
-    #[error("deploy: job {job:?} could not make task {task}: an operator panicked in `clone`")]
-    Deploy {
-        /// The job.
-        job: String,
-        /// The task.
-        task: String,
-    },
-    /// A task failed and the restart policy gave up.
-    #[error("{}: job {job:?}: {failure}{}", if failure.at_start { "deploy" } else { "run" }, after(history))]
-    Failed {
-        /// The job.
-        job: String,
-        /// The last failure.
-        failure: Box<Failure>,
-        /// Every failure, the last one included, oldest first.
-        history: Vec<Failure>,
-    },
-    /// Somebody cancelled it.
-    #[error("job {job:?} was cancelled")]
-    Cancelled {
-        /// The job.
-        job: String,
-    },
-    /// The drain took too long and the job was cancelled instead.
-    #[error("job {job:?} did not drain within {after:?}: held by {held_by}")]
-    DrainTimedOut {
-        /// The job.
-        job: String,
-        /// The limit.
-        after: Duration,
-        /// Which tasks were still there, and what each was doing.
-        held_by: String,
-    },
-    /// Tasks did not notice the cancel; their threads are left behind.
-    #[error("job {job:?} did not hear its cancel within {after:?}: threads are left behind: {held_by}")]
-    Stuck {
-        /// The job.
-        job: String,
-        /// The limit.
-        after: Duration,
-        /// Which tasks, and what each was doing.
-        held_by: String,
-    },
-    /// The control side failed.
-    #[error("job {job:?}: {reason}")]
-    Control {
-        /// The job.
-        job: String,
-        /// What happened.
-        reason: String,
-    },
-}
-
-fn after(history: &[Failure]) -> String {
-    if history.len() < 2 {
-        return String::new();
-    }
-    let earlier: Vec<_> =
-        history[..history.len() - 1].iter().map(|f| format!("attempt {}: {f}", f.attempt)).collect();
-    format!(" (before that, {})", earlier.join("; "))
 }

@@ -1,0 +1,62 @@
+//! Makes the tasks of one attempt, in plan order: channels laid, operators copied, nothing started.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::context::TaskContext;
+use crate::graph::Graph;
+use crate::ids::{AttemptId, TaskId};
+use crate::job::JobError;
+use crate::plan::Plan;
+use crate::runtime::channel::Cancel;
+use crate::runtime::stats::TaskStats;
+use crate::runtime::task::TaskBody;
+use crate::time::SharedClock;
+
+/// A task that has everything but a thread.
+pub(super) type Made = (Box<dyn TaskBody>, TaskContext);
+
+/// The task of every subtask, chain by chain. Side outputs take their channels when they open; the rest is taken here.
+pub(super) fn make_tasks(
+    graph: &Graph,
+    plan: &Plan,
+    attempt: AttemptId,
+    clock: &SharedClock,
+    cancel: &Cancel,
+) -> Result<Vec<Made>, JobError> {
+    for (edge, planned) in graph.edges.iter().zip(&plan.edges) {
+        let (from, to) = (plan.chains[planned.from].parallelism, plan.chains[planned.to].parallelism);
+        let consumer = plan.first_uid(planned.to).into();
+        edge.ends.lay(from, to, plan.channel_depth, planned.partitioning, &consumer);
+    }
+    let mut made = Vec::with_capacity(plan.tasks());
+    for (c, chain) in plan.chains.iter().enumerate() {
+        let uid = plan.first_uid(c);
+        for subtask in 0..chain.parallelism {
+            let task = TaskId { chain: uid.as_str().into(), subtask };
+            let cx = TaskContext {
+                stats: TaskStats::new(task.clone()),
+                task,
+                parallelism: chain.parallelism,
+                attempt,
+                key_groups: plan.key_groups,
+                clock: clock.clone(),
+                cancel: cancel.clone(),
+            };
+            // An operator's `clone` is user code too.
+            let recipe = graph.chains[c].recipe.as_ref();
+            match recipe.map(|recipe| catch_unwind(AssertUnwindSafe(|| recipe(&cx)))) {
+                Some(Ok(body)) => made.push((body, cx)),
+                _ => {
+                    forget_channels(graph);
+                    return Err(JobError::Deploy { job: plan.job.clone(), task: cx.task.to_string() });
+                }
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// Drops the ends of channels that nobody has taken.
+pub(super) fn forget_channels(graph: &Graph) {
+    graph.edges.iter().for_each(|edge| edge.ends.clear());
+}

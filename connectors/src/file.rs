@@ -176,10 +176,6 @@ impl<T: Data, D: Decoder<T>> FileSource<T, D> {
 impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
     type Out = T;
 
-    fn reads_in_turn(&self) -> bool {
-        true
-    }
-
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.waiting = (self.paths.iter().enumerate())
             .filter(|(i, _)| i % cx.parallelism() == cx.subtask())

@@ -79,8 +79,10 @@ pub enum Element<T> {
     Batch(Vec<Record<T>>),
     /// Event time has advanced.
     Watermark(Watermark),
-    /// Nothing will come for a while: do not wait for this input's watermark. A batch or watermark ends it.
+    /// Nothing will come for a while: do not wait for this input's watermark.
     Idle,
+    /// The end of idleness: its watermark counts again. Goes to every consumer, before the first record.
+    Active,
     /// A checkpoint cuts the stream here.
     Barrier(Barrier),
     /// The last element.

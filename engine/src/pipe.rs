@@ -43,6 +43,11 @@ pub trait Stage<In>: Collector<In> + Send + 'static {
     /// # Errors
     /// As for `open`.
     fn idle(&mut self) -> Result<()>;
+    /// Idleness is over.
+    ///
+    /// # Errors
+    /// As for `open`.
+    fn active(&mut self) -> Result<()>;
     /// A checkpoint cuts here.
     ///
     /// # Errors
@@ -171,6 +176,12 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
         self.check.passes();
         self.op.sides().map_or(Ok(()), |s| s.idle())?;
         self.next.idle()
+    }
+
+    fn active(&mut self) -> Result<()> {
+        self.check.passes();
+        self.op.sides().map_or(Ok(()), |s| s.active())?;
+        self.next.active()
     }
 
     fn barrier(&mut self, b: Barrier) -> Result<()> {

@@ -28,6 +28,11 @@ pub trait SignalPort {
     /// # Errors
     /// As for `quiet`.
     fn idle(&mut self) -> Result<()>;
+    /// Idleness is over.
+    ///
+    /// # Errors
+    /// As for `quiet`.
+    fn active(&mut self) -> Result<()>;
     /// A checkpoint cuts here.
     ///
     /// # Errors
@@ -49,6 +54,9 @@ impl<T: Data> SignalPort for Exchange<T> {
     }
     fn idle(&mut self) -> Result<()> {
         Stage::idle(self)
+    }
+    fn active(&mut self) -> Result<()> {
+        Stage::active(self)
     }
     fn barrier(&mut self, b: Barrier) -> Result<()> {
         Stage::barrier(self, b)

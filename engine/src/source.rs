@@ -55,14 +55,8 @@ pub trait Source: Clone + Send + 'static {
         None
     }
 
-    /// True for a source that reads its splits one after the other: one that waits its turn is not silent, however long
-    /// that takes. (Silence is judged all the same once nothing at all is ready.)
-    fn reads_in_turn(&self) -> bool {
-        false
-    }
-
-    /// Called last, also after a failure, its own included. Must not block for long, and must not panic: after a panic
-    /// in the task that would end the process.
+    /// Called last, also after a failure, its own included. Must not block for long; a panic
+    /// is logged and fails nothing.
     fn close(&mut self, outcome: Closing) {
         let _ = outcome;
     }
@@ -84,6 +78,15 @@ pub enum SourceStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SplitId(pub u32);
 
+/// What a source says of a split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SplitNews {
+    Started,
+    /// After that many records of the batch.
+    Drained(usize),
+    Finished,
+}
+
 /// What a poll fills: records in runs of the same split, dead letters, and news about splits.
 ///
 /// ```
@@ -100,7 +103,7 @@ pub struct SourceBatch<T> {
     /// `(split, end)`: records up to index `end` came from `split`.
     pub(crate) runs: Vec<(SplitId, usize)>,
     pub(crate) rejected: Vec<DeadLetter>,
-    pub(crate) splits: Vec<(SplitId, bool)>,
+    pub(crate) splits: Vec<(SplitId, SplitNews)>,
     limit: usize,
 }
 
@@ -142,12 +145,19 @@ impl<T> SourceBatch<T> {
     /// Announces a split: its watermark holds the source's back from now on, until it is idle or finished. A record of a
     /// split that was not announced does so too.
     pub fn split_started(&mut self, split: SplitId) {
-        self.splits.push((split, true));
+        self.splits.push((split, SplitNews::Started));
     }
 
     /// Says that a split will give nothing more: its watermark no longer counts.
     pub fn split_finished(&mut self, split: SplitId) {
-        self.splits.push((split, false));
+        self.splits.push((split, SplitNews::Finished));
+    }
+
+    /// Says that a split has been read dry: nothing more is there just now. A record of it ends that. Only a split that has
+    /// been dry for long enough is idle; a poll that ends in [`SourceStatus::Idle`] says it of every split, so a source
+    /// needs this only when some of its splits can be dry while others keep it busy.
+    pub fn split_drained(&mut self, split: SplitId) {
+        self.splits.push((split, SplitNews::Drained(self.records.len())));
     }
 
     /// The records so far.

@@ -92,51 +92,79 @@ impl Watermarks {
     }
 }
 
-/// The watermark of one source subtask, out of those of its splits. Pure: time is told to it.
+/// The watermark of one source subtask, out of those of its splits. Pure: time is told to it, as the time that the source
+/// has been free to read.
 #[derive(Debug)]
 pub(crate) struct SplitClocks {
     strategy: Watermarks,
     frontier: Frontier,
     splits: Vec<Split>,
+    /// The source says itself which splits it has read dry.
+    told: bool,
 }
 
 #[derive(Debug)]
 struct Split {
     id: SplitId,
-    /// Reading time at which it last gave a record or began.
-    heard: Duration,
+    /// Since when it has been known to hold nothing. A split that nobody has looked into is not silent.
+    dry: Option<Duration>,
     live: bool,
 }
 
 impl SplitClocks {
     pub(crate) fn new(strategy: Watermarks) -> Self {
-        SplitClocks { strategy, frontier: Frontier::new(0), splits: Vec::new() }
+        SplitClocks { strategy, frontier: Frontier::new(0), splits: Vec::new(), told: false }
     }
 
-    fn index(&mut self, id: SplitId, now: Duration) -> usize {
+    fn index(&mut self, id: SplitId) -> usize {
         match self.splits.iter().position(|s| s.id == id) {
             Some(i) => i,
             None => {
-                self.splits.push(Split { id, heard: now, live: true });
+                self.splits.push(Split { id, dry: None, live: true });
                 self.frontier.add()
             }
         }
     }
 
-    pub(crate) fn started(&mut self, id: SplitId, now: Duration) {
-        self.index(id, now);
+    pub(crate) fn started(&mut self, id: SplitId) {
+        self.index(id);
     }
 
-    pub(crate) fn finished(&mut self, id: SplitId, now: Duration) -> Advance {
-        let i = self.index(id, now);
+    pub(crate) fn finished(&mut self, id: SplitId) -> Advance {
+        let i = self.index(id);
         self.splits[i].live = false;
         self.frontier.end(i)
     }
 
-    /// `id` gave records, the latest at `latest`; `now` is how long the source has been reading.
-    pub(crate) fn observe(&mut self, id: SplitId, latest: EventTime, now: Duration) -> Advance {
-        let i = self.index(id, now);
-        self.splits[i].heard = now;
+    /// The source says that `id` holds nothing more. From the first such word on, nothing else counts as dry.
+    pub(crate) fn drained(&mut self, id: SplitId, now: Duration) {
+        if !std::mem::replace(&mut self.told, true) {
+            self.splits.iter_mut().for_each(|s| s.dry = None);
+        }
+        let i = self.index(id);
+        self.splits[i].dry.get_or_insert(now);
+    }
+
+    /// A poll found nothing more in any split.
+    pub(crate) fn all_drained(&mut self, now: Duration) {
+        if !self.told {
+            for split in &mut self.splits {
+                split.dry.get_or_insert(now);
+            }
+        }
+    }
+
+    /// A poll ended with more to come, from whichever split: for all anyone knows, from every one.
+    pub(crate) fn more_to_come(&mut self) {
+        if !self.told {
+            self.splits.iter_mut().for_each(|s| s.dry = None);
+        }
+    }
+
+    /// `id` gave records, the latest at `latest`.
+    pub(crate) fn observe(&mut self, id: SplitId, latest: EventTime) -> Advance {
+        let i = self.index(id);
+        self.splits[i].dry = None;
         self.frontier.active(i);
         if latest == EventTime::NONE || self.strategy.rule == Rule::AtEnd {
             return Advance::default();
@@ -144,12 +172,12 @@ impl SplitClocks {
         self.frontier.observe(i, self.strategy.after(latest))
     }
 
-    /// Time has passed: splits that were silent too long become idle.
+    /// Splits that have been dry for too long become idle.
     pub(crate) fn tick(&mut self, now: Duration) -> Advance {
         let Some(limit) = self.strategy.idle_after else { return Advance::default() };
         let mut all = Advance::default();
         for (i, split) in self.splits.iter().enumerate() {
-            if split.live && now.saturating_sub(split.heard) >= limit {
+            if split.live && split.dry.is_some_and(|since| now.saturating_sub(since) >= limit) {
                 let advance = self.frontier.idle(i);
                 all = Advance { to: advance.to.or(all.to), idle: all.idle || advance.idle };
             }
@@ -177,7 +205,7 @@ mod tests {
     #[test]
     fn bounded_leaves_the_edge_in_time() {
         let mut clocks = SplitClocks::new(Watermarks::bounded(s(5)));
-        let w = clocks.observe(A, EventTime(10_000), s(0)).to.unwrap();
+        let w = clocks.observe(A, EventTime(10_000)).to.unwrap();
         assert_eq!(w, Watermark(4_999));
         assert!(!w.is_late(EventTime(5_000)) && w.is_late(EventTime(4_999)));
     }
@@ -185,26 +213,59 @@ mod tests {
     #[test]
     fn the_slowest_split_decides_until_it_is_idle() {
         let mut clocks = SplitClocks::new(Watermarks::monotonic().idle_after(s(2)));
-        clocks.started(A, s(0));
-        clocks.started(B, s(0));
-        assert_eq!(clocks.observe(A, EventTime(100), s(1)).to, None);
+        clocks.started(A);
+        clocks.started(B);
+        clocks.all_drained(s(0));
+        // A trickles: each poll gives a record and finds nothing more.
+        assert_eq!(clocks.observe(A, EventTime(100)).to, None);
+        clocks.all_drained(s(1));
         assert_eq!(clocks.tick(s(1)).to, None);
         assert_eq!(clocks.tick(s(2)).to, Some(Watermark(99)));
         // B comes back inside the open range: nothing is lost, and it counts again.
-        assert_eq!(clocks.observe(B, EventTime(120), s(3)).to, None);
-        assert_eq!(clocks.observe(A, EventTime(200), s(3)).to, Some(Watermark(119)));
+        assert_eq!(clocks.observe(B, EventTime(120)).to, None);
+        assert_eq!(clocks.observe(A, EventTime(200)).to, Some(Watermark(119)));
+    }
+
+    #[test]
+    fn a_split_that_nobody_has_looked_into_is_not_silent() {
+        let mut clocks = SplitClocks::new(Watermarks::monotonic().idle_after(s(2)));
+        clocks.started(A);
+        clocks.started(B);
+        clocks.all_drained(s(0));
+        clocks.observe(A, EventTime(100));
+        clocks.more_to_come();
+        assert_eq!(clocks.tick(s(3600)), Advance::default());
+        clocks.all_drained(s(3600));
+        assert_eq!(clocks.tick(s(3602)).to, Some(Watermark(99)));
+    }
+
+    #[test]
+    fn a_source_that_tells_which_splits_are_dry_is_believed() {
+        let mut clocks = SplitClocks::new(Watermarks::monotonic().idle_after(s(2)));
+        clocks.started(A);
+        clocks.started(B);
+        // Before it has fetched anything a poll finds nothing, which says nothing of B.
+        clocks.all_drained(s(0));
+        clocks.drained(A, s(1));
+        assert_eq!(clocks.tick(s(9)), Advance::default());
+        clocks.observe(A, EventTime(100));
+        clocks.more_to_come();
+        clocks.drained(B, s(10));
+        clocks.observe(A, EventTime(101));
+        clocks.more_to_come();
+        assert_eq!(clocks.tick(s(12)).to, Some(Watermark(100)));
     }
 
     #[test]
     fn at_end_says_nothing_on_the_way() {
         let mut clocks = SplitClocks::new(Watermarks::at_end());
-        assert_eq!(clocks.observe(A, EventTime(100), s(1)), Advance::default());
+        assert_eq!(clocks.observe(A, EventTime(100)), Advance::default());
         assert_eq!(clocks.tick(s(1000)), Advance::default());
     }
 
     #[test]
     fn negative_times_work_like_others() {
         let mut clocks = SplitClocks::new(Watermarks::monotonic());
-        assert_eq!(clocks.observe(A, EventTime(-10), s(0)).to, Some(Watermark(-11)));
+        assert_eq!(clocks.observe(A, EventTime(-10)).to, Some(Watermark(-11)));
     }
 }

@@ -201,6 +201,9 @@ impl<T: Data> Stage<T> for Exchange<T> {
     fn idle(&mut self) -> Result<()> {
         self.signal(&Element::Idle)
     }
+    fn active(&mut self) -> Result<()> {
+        self.signal(&Element::Active)
+    }
     fn barrier(&mut self, b: Barrier) -> Result<()> {
         self.signal(&Element::Barrier(b))
     }
@@ -267,6 +270,9 @@ impl<K: Key, T: Data> Stage<Keyed<K, T>> for KeyedExchange<K, T> {
     }
     fn idle(&mut self) -> Result<()> {
         self.signal(&Element::Idle)
+    }
+    fn active(&mut self) -> Result<()> {
+        self.signal(&Element::Active)
     }
     fn barrier(&mut self, b: Barrier) -> Result<()> {
         self.signal(&Element::Barrier(b))

@@ -53,13 +53,15 @@ impl Frontier {
         self.settle()
     }
 
-    /// Input `i` gave a record: it is not idle any more, and its old watermark counts again.
+    /// Input `i` has something to say again: it is not idle any more, and its old watermark counts. True when we were
+    /// idle as a whole until now: whoever is downstream must hear of that before the next record.
     #[inline]
-    pub(crate) fn active(&mut self, i: usize) {
-        if self.inputs[i].0 == Input::Idle {
-            self.inputs[i].0 = Input::Active;
-            self.idle = false;
+    pub(crate) fn active(&mut self, i: usize) -> bool {
+        if self.inputs[i].0 != Input::Idle {
+            return false;
         }
+        self.inputs[i].0 = Input::Active;
+        std::mem::take(&mut self.idle)
     }
 
     /// Input `i` has nothing to say for a while.
@@ -133,7 +135,7 @@ mod tests {
         let mut f = Frontier::new(2);
         f.observe(0, Watermark(100));
         assert_eq!(f.idle(1), to(100));
-        f.active(1);
+        assert!(!f.active(1), "the other one was active all the time");
         assert_eq!(f.observe(0, Watermark(200)), NOTHING);
         assert_eq!(f.observe(1, Watermark(150)), to(150));
     }
@@ -147,6 +149,7 @@ mod tests {
         assert_eq!(f.idle(1), NOTHING);
         assert_eq!(f.observe(1, Watermark(8)), to(8));
         assert_eq!(f.idle(1), Advance { to: None, idle: true });
+        assert!(f.active(0) && !f.active(0) && !f.active(1));
     }
 
     #[test]
@@ -166,7 +169,7 @@ mod tests {
                 let advance = match op {
                     0 | 1 => f.observe(i, Watermark(w)),
                     2 => f.idle(i),
-                    _ => { f.active(i); NOTHING }
+                    _ => { let _ = f.active(i); NOTHING }
                 };
                 if let Some(w) = advance.to {
                     prop_assert!(w > last);

@@ -108,7 +108,7 @@ impl<T: Send> Input<T> for Gate<T> {
                 self.cursor = (i + 1) % n;
                 match element {
                     Element::Batch(records) => {
-                        self.frontier.active(i);
+                        let woke = self.frontier.active(i);
                         let queued = self.inputs.iter().map(Rx::len).sum();
                         cx.stats.queued.store(queued, std::sync::atomic::Ordering::Relaxed);
                         let emptied = std::mem::replace(batch, records);
@@ -116,15 +116,27 @@ impl<T: Send> Input<T> for Gate<T> {
                             self.inputs[self.last].give_back(emptied);
                         }
                         self.last = i;
+                        if woke {
+                            self.pending.push_back(Turn::Batch);
+                            return Ok(Turn::Active);
+                        }
                         return Ok(Turn::Batch);
                     }
                     Element::Watermark(w) => {
+                        if self.frontier.active(i) {
+                            self.pending.push_back(Turn::Active);
+                        }
                         let advance = self.frontier.observe(i, w);
                         self.advance(advance);
                     }
                     Element::Idle => {
                         let advance = self.frontier.idle(i);
                         self.advance(advance);
+                    }
+                    Element::Active => {
+                        if self.frontier.active(i) {
+                            self.pending.push_back(Turn::Active);
+                        }
                     }
                     Element::Barrier(b) => {
                         let outcome = self.aligner.barrier(i, b);

@@ -27,6 +27,8 @@ pub(crate) enum Turn {
     Quiet,
     Watermark(Watermark),
     Idle,
+    /// The end of idleness. A batch may have come in with it: it is given by the next turn.
+    Active,
     Barrier(Barrier),
     End(EndKind),
 }

@@ -18,7 +18,7 @@ use crate::runtime::input::{Control, Input, Turn};
 use crate::runtime::pace::Pace;
 use crate::runtime::stats::TaskStats;
 use crate::side::{SideOutput, SideSlot};
-use crate::source::{Source, SourceBatch, SourceStatus};
+use crate::source::{Source, SourceBatch, SourceStatus, SplitNews};
 use crate::time::{EventTime, Watermark};
 use crate::watermarks::{SplitClocks, Watermarks};
 
@@ -43,7 +43,8 @@ impl<T, F: FnMut(&T) -> i64 + Clone + Send + 'static> Timestamps<T> for Extract<
     #[inline]
     fn stamp(&mut self, records: &mut [Record<T>]) {
         for r in records {
-            r.time = EventTime((self.0)(&r.value));
+            // The least moment means "no time"; a record that claims it gets the next one.
+            r.time = EventTime((self.0)(&r.value).max(i64::MIN + 1));
         }
     }
 }
@@ -73,6 +74,10 @@ pub(crate) struct SourceInput<S: Source, F> {
     polls_since_watermark: u32,
     watermark_sent_at: Duration,
     idle_said: bool,
+    /// Idleness has just ended: say so before the batch.
+    woke: bool,
+    /// A batch was polled and waits for its turn.
+    held: bool,
     retry_after: Duration,
     ending: Option<EndKind>,
     warned_at: Option<Duration>,
@@ -110,6 +115,8 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
             polls_since_watermark: 0,
             watermark_sent_at: Duration::ZERO,
             idle_said: false,
+            woke: false,
+            held: false,
             retry_after: Duration::ZERO,
             ending: None,
             warned_at: None,
@@ -160,31 +167,49 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
     /// Takes everything out of a polled batch but its records.
     fn settle_batch(&mut self, cx: &TaskContext, now: Duration) -> Result<()> {
         let now = self.reading_time(now);
-        for (split, started) in std::mem::take(&mut self.batch.splits) {
-            if started {
-                self.clocks.started(split, now);
-            } else {
-                let advance = self.clocks.finished(split, now);
-                self.advance(advance);
-            }
+        for (split, _) in self.batch.splits.iter().filter(|(_, news)| *news == SplitNews::Started) {
+            self.clocks.started(*split);
         }
         if !self.batch.rejected.is_empty() {
             self.reject(cx)?;
         }
-        if self.batch.records.is_empty() {
-            return Ok(());
+        if !self.batch.records.is_empty() {
+            self.observe_records();
         }
+        self.hear_of_splits(now);
+        Ok(())
+    }
+
+    /// What became of splits in this poll, after their records.
+    fn hear_of_splits(&mut self, now: Duration) {
+        for (split, news) in std::mem::take(&mut self.batch.splits) {
+            match news {
+                SplitNews::Started => {}
+                SplitNews::Drained(at) => {
+                    let more = self.batch.runs.iter().any(|(of, end)| *of == split && *end > at);
+                    if !more {
+                        self.clocks.drained(split, now);
+                    }
+                }
+                SplitNews::Finished => {
+                    let advance = self.clocks.finished(split);
+                    self.advance(advance);
+                }
+            }
+        }
+    }
+
+    fn observe_records(&mut self) {
         self.timestamps.stamp(&mut self.batch.records);
         let mut start = 0;
         for run in 0..self.batch.runs.len() {
             let (split, end) = self.batch.runs[run];
             let latest = self.batch.records[start..end].iter().map(|r| r.time).max();
             start = end;
-            let advance = self.clocks.observe(split, latest.unwrap_or(EventTime::NONE), now);
+            let advance = self.clocks.observe(split, latest.unwrap_or(EventTime::NONE));
             self.advanced = advance.to.or(self.advanced);
         }
-        self.idle_said = false;
-        Ok(())
+        self.woke |= std::mem::take(&mut self.idle_said);
     }
 
     #[cold]
@@ -229,6 +254,7 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
                 Turn::Quiet => port.quiet(),
                 Turn::Watermark(w) => port.watermark(w),
                 Turn::Idle => port.idle(),
+                Turn::Active => port.active(),
                 Turn::Barrier(b) => port.barrier(b),
                 Turn::End(kind) => port.end(kind),
             }?;
@@ -304,7 +330,13 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
         mail: &Mailbox<Control>,
         now: Duration,
     ) -> Result<Turn> {
+        if std::mem::take(&mut self.held) {
+            return Ok(Turn::Batch);
+        }
         loop {
+            if cx.cancel.is_cancelled() {
+                return Err(TaskError::cancelled());
+            }
             while let Some(control) = mail.take() {
                 self.on_mail(control);
             }
@@ -318,10 +350,6 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
             if self.polls_since_watermark >= WATERMARK_POLLS
                 || now.saturating_sub(self.watermark_sent_at) >= WATERMARK_EVERY
             {
-                if !self.source.reads_in_turn() {
-                    let advance = self.clocks.tick(self.reading_time(now));
-                    self.advance(advance);
-                }
                 self.watermark_sent_at = now;
                 self.send_watermark();
                 if !self.pending.is_empty() {
@@ -338,27 +366,38 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
             let uid = self.settings.uid.clone();
             let settled = blame(&uid, || {
                 let status = self.source.poll(&mut self.batch, POLL_BUDGET)?;
+                if let Some(pace) = &mut self.pace {
+                    pace.take(self.batch.records.len() + self.batch.rejected.len());
+                }
                 self.settle_batch(cx, now)?;
                 Ok(status)
             });
             std::mem::swap(&mut self.batch.records, batch);
             let status = settled?;
+            match status {
+                SourceStatus::Idle(_) => self.clocks.all_drained(self.reading_time(now)),
+                SourceStatus::More | SourceStatus::End => self.clocks.more_to_come(),
+            }
+            // Only after a look into the splits: one that was not looked into for long may hold something by now.
+            let idled = self.clocks.tick(self.reading_time(now));
             if status == SourceStatus::End {
                 self.finish(EndKind::Flush);
             }
             if !batch.is_empty() {
-                if let Some(pace) = &mut self.pace {
-                    pace.take(batch.len());
-                }
+                // Not idle as a whole: there is a batch.
+                self.advanced = idled.to.or(self.advanced);
                 self.polls_since_watermark += 1;
+                if std::mem::take(&mut self.woke) {
+                    self.held = true;
+                    return self.pass(Turn::Active);
+                }
                 return Ok(Turn::Batch);
             }
             match status {
-                SourceStatus::More | SourceStatus::End => {}
+                SourceStatus::More | SourceStatus::End => self.advance(idled),
                 SourceStatus::Idle(retry_after) => {
                     self.retry_after = retry_after;
-                    let advance = self.clocks.tick(self.reading_time(now));
-                    return self.quiet(now, advance);
+                    return self.quiet(now, idled);
                 }
             }
         }

@@ -109,6 +109,7 @@ fn turns<T: Data, C: Stage<T>>(
                 cx.stats.watermark.store(w.0, std::sync::atomic::Ordering::Relaxed);
             }
             Turn::Idle => chain.idle()?,
+            Turn::Active => chain.active()?,
             Turn::Barrier(b) => chain.barrier(b)?,
             Turn::End(kind) => {
                 debug_assert!(

@@ -81,6 +81,10 @@ impl<T: Data, S: Sink<T>> Stage<T> for SinkStage<T, S> {
         self.check.passes();
         self.write()
     }
+    fn active(&mut self) -> Result<()> {
+        self.check.passes();
+        Ok(())
+    }
     fn barrier(&mut self, _: Barrier) -> Result<()> {
         self.check.passes();
         self.flush()

@@ -37,6 +37,7 @@ pub mod prelude;
 mod protocol;
 mod runtime;
 mod side;
+mod signals;
 mod sink;
 mod source;
 mod state;

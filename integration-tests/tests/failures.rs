@@ -3,11 +3,12 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::*;
-use weir_engine::testkit::{Line, NullSink, ScriptSource, run_within};
+use weir_engine::testkit::{Line, ManualClock, NullSink, ScriptSource, run_within, until};
 use weir_engine::*;
 
 #[test]
@@ -234,4 +235,48 @@ fn what_is_written_after_the_start_belongs_to_nothing() {
     shared.stream().sink("too late", NullSink);
     let error = handle.wait_for(Duration::MAX).expect("a wait without end ends with the job").unwrap_err();
     assert!(matches!(error, JobError::Failed { ref history, .. } if history.len() == 2), "{error}");
+}
+
+/// A clock that panics when it is told to.
+#[derive(Debug)]
+struct BrokenClock(AtomicBool, SharedClock);
+
+impl Clock for BrokenClock {
+    fn now_ms(&self) -> i64 {
+        assert!(!self.0.load(Ordering::Relaxed), "the clock is broken");
+        self.1.now_ms()
+    }
+    fn elapsed(&self) -> Duration {
+        self.1.elapsed()
+    }
+}
+
+#[test]
+fn a_dead_control_thread_is_told() {
+    let clock = Arc::new(BrokenClock(AtomicBool::new(false), SystemClock::shared()));
+    let job = Job::named("broken").parallelism(1).clock(clock.clone());
+    let s =
+        job.source("numbers", ScriptSource::of([(1u64, 1)]).endless()).source_time(Watermarks::monotonic());
+    s.sink("null", NullSink);
+    let handle = job.start().unwrap();
+    until(&handle, SOON, "running", || handle.status().state == JobState::Running);
+    clock.0.store(true, Ordering::Relaxed);
+    let error = handle.wait_for(SOON).expect("whoever waits is told").unwrap_err();
+    assert!(matches!(error, JobError::Control { .. }), "{error}");
+    assert_eq!(handle.status().state, JobState::Failed);
+}
+
+#[test]
+fn the_least_event_time_and_the_least_clock_kill_nothing() {
+    let clock = ManualClock::at(i64::MIN);
+    let job = Job::named("least").parallelism(1).clock(Arc::new(clock.clone()));
+    let s = job.source("numbers", ScriptSource::of([(i64::MIN, 0), (i64::MAX - 1, 0)]).endless());
+    s.event_time(|n| *n, Watermarks::monotonic()).sink("null", NullSink);
+    let handle = job.start().unwrap();
+    until(&handle, SOON, "both", || handle.tasks().iter().any(|t| t.records_in == 2));
+    clock.jump_to(i64::MAX);
+    std::thread::park_timeout(Duration::from_millis(1200));
+    assert_eq!(handle.status().state, JobState::Running);
+    handle.drain(EndKind::Keep);
+    handle.wait().unwrap();
 }

@@ -115,3 +115,105 @@ fn a_task_that_never_returns_is_given_up_and_named() {
     assert!(held_by.contains("numbers#0 in operator code"), "{held_by}");
     release.store(true, Ordering::Relaxed);
 }
+
+#[test]
+fn orders_are_heard_behind_any_number_of_barriers() {
+    let dam = Dam::new();
+    let job = Job::named("orders").parallelism(1).channel_depth(1);
+    let probe = Probe::new();
+    let s = job
+        .source("numbers", ScriptSource::new(vec![numbers(50_000)]).endless())
+        .source_time(Watermarks::monotonic());
+    tap(s.rebalance(), "probe", &probe).sink("dam", dam.clone());
+    let handle = job.start().unwrap();
+    // Some of them before the start: the order to run is not lost among them.
+    let barrier = |id| handle.inject_barrier(Barrier { checkpoint: CheckpointId(id) });
+    (1..=500).for_each(barrier);
+    until(&handle, SOON, "backpressure", || {
+        handle.tasks().iter().any(|t| matches!(t.activity.0, Activity::Blocked(_)))
+    });
+    (501..=1000).for_each(barrier);
+    handle.drain(EndKind::Flush);
+    dam.open.store(true, Ordering::Relaxed);
+    handle.wait().unwrap();
+    let seen = probe.seen_by(0);
+    assert!(seen.contains(&Seen::Barrier(1000)) && seen.contains(&Seen::End(EndKind::Flush)));
+}
+
+#[test]
+fn barriers_are_never_lost_for_one_source_only() {
+    let probe = Probe::new();
+    let job = Job::named("lost").parallelism(2);
+    let scripts = vec![numbers(10), numbers(10)];
+    let s = job.source("numbers", ScriptSource::new(scripts).endless()).source_time(Watermarks::monotonic());
+    tap(s.rebalance(), "probe", &probe).sink("null", NullSink);
+    let handle = job.start().unwrap();
+    until(&handle, SOON, "running", || handle.status().state == JobState::Running);
+    (1..=2000).for_each(|id| handle.inject_barrier(Barrier { checkpoint: CheckpointId(id) }));
+    until(&handle, SOON, "the last", || (0..2).all(|i| probe.seen_by(i).contains(&Seen::Barrier(2000))));
+    handle.drain(EndKind::Flush);
+    handle.wait().unwrap();
+    assert_eq!(probe.values().len(), 20);
+}
+
+/// Takes its time to open.
+#[derive(Clone)]
+struct SlowDoor;
+
+impl<T: Data> Sink<T> for SlowDoor {
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        cx.wait(Duration::from_secs(60))
+    }
+    fn write(&mut self, batch: &mut Vec<Record<T>>) -> Result<()> {
+        batch.clear();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_drain_while_an_operator_opens_has_its_limit_too() {
+    let job = Job::named("opening").parallelism(1).drain_timeout(Duration::from_millis(300));
+    let s = job.source("numbers", ScriptSource::of([(1u64, 1)])).source_time(Watermarks::monotonic());
+    s.sink("slow", SlowDoor);
+    let handle = job.start().unwrap();
+    handle.drain(EndKind::Keep);
+    let Some(Err(JobError::DrainTimedOut { held_by, .. })) = handle.wait_for(SOON) else {
+        panic!("it opened")
+    };
+    assert!(held_by.contains("slow"), "{held_by}");
+}
+
+/// Gives nothing but dead letters, without end.
+#[derive(Clone)]
+struct Rubbish;
+
+impl Source for Rubbish {
+    type Out = u64;
+    fn open(&mut self, _: &OperatorContext) -> Result<()> {
+        Ok(())
+    }
+    fn poll(&mut self, out: &mut SourceBatch<u64>, _: Duration) -> Result<SourceStatus> {
+        (0..256).for_each(|i| out.reject(DeadLetter::new("rubbish", 0, i, "not a number", b"x")));
+        Ok(SourceStatus::More)
+    }
+}
+
+#[test]
+fn a_source_of_only_bad_records_hears_cancel_and_keeps_its_rate() {
+    let job = Job::named("rubbish").parallelism(1);
+    job.source("rubbish", Rubbish).max_rate(1000.0).without_event_time().sink("null", NullSink);
+    let handle = job.start().unwrap();
+    until(&handle, SOON, "running", || handle.status().state == JobState::Running);
+    std::thread::park_timeout(Duration::from_secs(1));
+    let refused: u64 = handle.tasks().iter().map(|t| t.dead_letters).sum();
+    assert!((256..2_500).contains(&refused), "{refused}");
+    handle.cancel();
+    assert_eq!(handle.wait().unwrap_err(), JobError::Cancelled { job: "rubbish".into() });
+
+    let job = Job::named("unpaced").parallelism(1);
+    job.source("rubbish", Rubbish).without_event_time().sink("null", NullSink);
+    let handle = job.start().unwrap();
+    until(&handle, SOON, "running", || handle.status().state == JobState::Running);
+    handle.cancel();
+    assert_eq!(handle.wait().unwrap_err(), JobError::Cancelled { job: "unpaced".into() });
+}

@@ -214,6 +214,7 @@ pub trait WindowOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
 impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> WindowOps<K, T, P> for WindowedStream<K, T, Tumbling, P> {
     fn aggregate<A: Aggregate<T>>(self, uid: &str, aggregate: A) -> WindowResults<K, T, A, P> {
         let (keyed, window) = self.into_parts();
+        let keyed = keyed.require(uid, window.check().map(drop));
         let op = TumblingAggregate::new(window, aggregate, SideSlot::default());
         keyed.transform(OperatorInfo::stateful("tumbling_window", uid), op)
     }
@@ -224,6 +225,7 @@ impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> WindowOps<K, T, P> for Windowe
         aggregate: A,
     ) -> (WindowResults<K, T, A, P>, Stream<T>) {
         let (keyed, window) = self.into_parts();
+        let keyed = keyed.require(uid, window.check().map(drop));
         let slot = SideSlot::default();
         let op = TumblingAggregate::new(window, aggregate, slot.clone());
         let results = keyed.transform(OperatorInfo::stateful("tumbling_window", uid), op);

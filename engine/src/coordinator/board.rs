@@ -34,6 +34,15 @@ impl Board {
         lock(&self.log).enter(state, why, now_ms);
     }
 
+    /// The control side is gone, and with it the clock: the moment of the last state stands.
+    pub(crate) fn lost(&self, reason: &str) {
+        let mut log = lock(&self.log);
+        let now_ms = log.current().since_ms;
+        if !log.current().state.is_final() {
+            log.enter(JobState::Failed, reason, now_ms);
+        }
+    }
+
     pub(crate) fn status(&self) -> Status {
         lock(&self.log).current().clone()
     }

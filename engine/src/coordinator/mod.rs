@@ -20,8 +20,9 @@ use crate::job::{JobError, JobReport};
 use crate::metrics;
 use crate::plan::Plan;
 use crate::runtime::actor::{TaskActor, Tell};
-use crate::runtime::channel::{CancelHandle, cancellation, mailbox};
+use crate::runtime::channel::{CancelHandle, cancellation};
 use crate::runtime::input::Control;
+use crate::runtime::mail::mailbox;
 use crate::runtime::pump::Pump;
 use crate::state::JobState;
 use crate::time::SharedClock;
@@ -149,7 +150,7 @@ impl Coordinator {
                 self.enter(JobState::Running, "records flow");
                 tracing::info!(job = %self.plan.job, attempt = %self.attempt_id, "run     records flow, {:.1?} after the start", self.began.elapsed());
                 if let Some(kind) = self.drain {
-                    self.drain_now(cx, kind);
+                    self.drain_now(kind);
                 }
             }
             Step::Cancel => self.cancel_now(cx),
@@ -172,17 +173,20 @@ impl Coordinator {
         });
     }
 
-    fn drain_now(&mut self, cx: &mut Context<Self>, kind: EndKind) {
+    fn drain_now(&self, kind: EndKind) {
         let what = match kind {
             EndKind::Flush => "waiting for what is in flight; windows fire",
             EndKind::Keep => "waiting for what is in flight; windows keep",
         };
         self.enter(JobState::Draining, what);
         self.tell_sources(Control::Drain(kind));
+    }
+
+    /// A drain has so long, whether records flow yet or not.
+    fn limit_drain(&mut self, cx: &mut Context<Self>) {
         let attempt = self.attempt_id;
         cx.run_later(self.life.drain_timeout, move |me, cx| {
-            let running = me.attempt.as_ref().is_some_and(Attempt::is_running);
-            if me.attempt_id == attempt && running {
+            if me.attempt_id == attempt && me.attempt.is_some() {
                 let held_by = me.board.holding();
                 tracing::warn!(job = %me.plan.job, %held_by, "the drain takes longer than {:?}: cancelling", me.life.drain_timeout);
                 me.held_by = Some(held_by);
@@ -315,10 +319,13 @@ impl Handler<Drain> for Coordinator {
             return;
         }
         self.drain = Some(kind);
+        self.limit_drain(cx);
         match &self.attempt {
-            Some(attempt) if attempt.is_running() => self.drain_now(cx, kind),
+            Some(attempt) if attempt.is_running() => self.drain_now(kind),
             // Opening or stopping: `Run` looks at `drain`, an end needs nothing.
-            Some(_) => {}
+            Some(_) => {
+                tracing::info!(job = %self.plan.job, "drains when its tasks are open: {}", self.board.holding())
+            }
             None if self.over.is_some() => {
                 self.finish(cx, Err(JobError::Cancelled { job: self.plan.job.clone() }))
             }

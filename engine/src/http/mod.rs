@@ -13,6 +13,7 @@ use weir_state::profile::{Profiles, Reader};
 use crate::job::{JobHandle, JobView};
 use crate::metrics;
 use crate::runtime::latch::Latch;
+use crate::signals;
 
 /// Threads that answer queries: they use the processor, so more of them would only take it from the job.
 const QUERY_THREADS: usize = 4;
@@ -193,17 +194,7 @@ impl HttpServing {
 /// # Errors
 /// When signals cannot be listened for.
 pub fn until_interrupted() -> Result<(), HttpError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let start = |e: std::io::Error| HttpError::Start { reason: format!("cannot listen for signals: {e}") };
-    actix_web::rt::System::new().block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(start)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(start)?;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        Ok(())
-    })
+    signals::wait().map_err(|e| HttpError::Start { reason: format!("cannot listen for signals: {e}") })
 }
 
 impl Drop for HttpServing {

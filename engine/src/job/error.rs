@@ -11,7 +11,7 @@ use crate::plan::PlanError;
 pub enum JobError {
     /// The job as written makes no sense.
     #[error("plan: {0}")]
-    Plan(#[from] PlanError),
+    Plan(PlanError),
     /// A task could not be made.
     #[error("deploy: job {job:?} could not make task {task}: an operator panicked in `clone`")]
     Deploy {
@@ -73,4 +73,11 @@ fn after(history: &[Failure]) -> String {
     let earlier: Vec<_> =
         history[..history.len() - 1].iter().map(|f| format!("attempt {}: {f}", f.attempt)).collect();
     format!(" (before that, {})", earlier.join("; "))
+}
+
+// Not `#[from]`: that would make the plan error the cause as well, and whoever prints causes would print it twice.
+impl From<PlanError> for JobError {
+    fn from(error: PlanError) -> Self {
+        JobError::Plan(error)
+    }
 }

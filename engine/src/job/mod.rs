@@ -251,7 +251,9 @@ impl Job {
         self.launch(false)
     }
 
-    /// Runs the job to its end. Ctrl-C and SIGTERM drain it; a second one, or one while it drains already, cancels it.
+    /// Runs the job to its end. Ctrl-C and SIGTERM drain it; a second one, or one while it drains already, cancels it. Once
+    /// a job has listened for them, signals that come when none does end the process (status 130 or 143), whatever else
+    /// in it may listen: a program that handles signals itself takes [`Job::start`] and [`JobHandle::drain`].
     ///
     /// *Blocking*: until every source has ended, or the job was drained, cancelled or failed.
     ///

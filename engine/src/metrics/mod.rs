@@ -51,7 +51,7 @@ impl Reporter {
             if !matches!(reading.watermark, Watermark::MIN | Watermark::MAX) {
                 gauge!("weir_task_watermark_milliseconds", &labels).set(reading.watermark.0 as f64);
                 gauge!("weir_task_watermark_lag_milliseconds", &labels)
-                    .set((now_ms - reading.watermark.0) as f64);
+                    .set(now_ms.saturating_sub(reading.watermark.0) as f64);
             }
             for (uid, name, count) in &reading.counters {
                 let labels = [

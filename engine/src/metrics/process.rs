@@ -49,7 +49,7 @@ pub fn read() -> Option<ProcessReading> {
 /// Publishes one reading. Called when metrics are asked for.
 pub(crate) fn publish() {
     let Some(now) = read() else { return };
-    gauge!("process_cpu_seconds_total").set(now.cpu_seconds);
+    counter!("process_cpu_milliseconds_total").absolute((now.cpu_seconds * 1000.0) as u64);
     gauge!("process_resident_memory_bytes").set(now.resident_bytes as f64);
     gauge!("process_peak_resident_memory_bytes").set(now.peak_resident_bytes as f64);
     gauge!("process_threads").set(now.threads as f64);
@@ -59,7 +59,7 @@ pub(crate) fn publish() {
 }
 
 pub(crate) fn describe() {
-    describe_gauge!("process_cpu_seconds_total", "User and system CPU time");
+    describe_counter!("process_cpu_milliseconds_total", "User and system CPU time");
     describe_gauge!("process_resident_memory_bytes", "Resident memory");
     describe_gauge!("process_peak_resident_memory_bytes", "The most memory that was ever resident");
     describe_gauge!("process_threads", "Threads");

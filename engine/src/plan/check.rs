@@ -89,6 +89,14 @@ pub enum PlanError {
         /// The job of the other stream.
         other: String,
     },
+    /// An operator cannot work with what it was given.
+    #[error("operator {uid:?}: {reason}")]
+    Argument {
+        /// The operator.
+        uid: String,
+        /// What is wrong, and what to do about it.
+        reason: String,
+    },
     /// A rate must be a positive number.
     #[error("source {uid:?} has a rate of {rate} records per second: it must be a positive number")]
     Rate {

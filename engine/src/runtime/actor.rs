@@ -8,8 +8,8 @@ use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message};
 use crate::coordinator::{Coordinator, TaskExited, TaskReady};
 use crate::error::{Result, TaskError};
 use crate::ids::AttemptId;
-use crate::runtime::channel::MailSender;
 use crate::runtime::input::Control;
+use crate::runtime::mail::MailSender;
 use crate::runtime::pump::{self, Pump};
 
 /// The outside of one task. Its handlers only forward; nothing here ever waits.
@@ -18,7 +18,7 @@ pub(crate) struct TaskActor {
     /// Index of the task in its attempt.
     pub(crate) index: usize,
     pub(crate) coordinator: Addr<Coordinator>,
-    pub(crate) mail: MailSender<Control>,
+    pub(crate) mail: MailSender,
     pub(crate) pump: Option<Pump>,
     pub(crate) thread: Option<JoinHandle<()>>,
     pub(crate) exit: Option<Result<()>>,
@@ -56,9 +56,7 @@ impl Handler<Tell> for TaskActor {
     type Result = ();
 
     fn handle(&mut self, Tell(control): Tell, _: &mut Context<Self>) {
-        if !self.mail.post(control) && self.exit.is_none() {
-            tracing::debug!(?control, "a task does not take its mail: it has exited or is stuck");
-        }
+        self.mail.post(control);
     }
 }
 

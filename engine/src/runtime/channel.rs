@@ -1,9 +1,9 @@
-//! The only file that names crossbeam: bounded edges between tasks, control mail, and waits that always hear cancellation.
+//! The only file that names crossbeam: bounded edges between tasks, bells, and waits that always hear cancellation.
 // HOT: per batch, not per record. No allocation, no clock on the fast path.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Select, Sender, TryRecvError, TrySendError, bounded};
 
@@ -157,73 +157,57 @@ impl<T> Rx<T> {
     }
 }
 
-/// Where control mail for one task arrives. Bounded: a task that does not read its mail makes the sender say so.
+/// Rings once, however often it was struck since it was last heard.
 #[derive(Debug)]
-pub(crate) struct Mailbox<M> {
-    inner: Receiver<M>,
+pub(crate) struct Bell {
+    struck: Receiver<()>,
 }
 
-/// Sends control mail to one task; never waits.
+/// Strikes a bell; never waits.
 #[derive(Clone, Debug)]
-pub(crate) struct MailSender<M> {
-    inner: Sender<M>,
+pub(crate) struct Ringer {
+    strike: Sender<()>,
 }
 
-/// Room for control mail: two checkpoints' worth and a drain, many times over.
-const MAILBOX_DEPTH: usize = 64;
-
-pub(crate) fn mailbox<M>() -> (MailSender<M>, Mailbox<M>) {
-    let (tx, rx) = bounded(MAILBOX_DEPTH);
-    (MailSender { inner: tx }, Mailbox { inner: rx })
+pub(crate) fn bell() -> (Ringer, Bell) {
+    let (strike, struck) = bounded(1);
+    (Ringer { strike }, Bell { struck })
 }
 
-impl<M> MailSender<M> {
-    /// False when the task is gone or has left [`MAILBOX_DEPTH`] messages unread.
-    pub(crate) fn post(&self, mail: M) -> bool {
-        self.inner.try_send(mail).is_ok()
+impl Ringer {
+    pub(crate) fn ring(&self) {
+        // Full: it will ring already. Gone: nobody is left to hear.
+        let _ = self.strike.try_send(());
     }
 }
 
-impl<M> Mailbox<M> {
-    #[inline]
-    pub(crate) fn take(&self) -> Option<M> {
-        self.inner.try_recv().ok()
-    }
-
-    /// Waits for mail until the attempt is cancelled (an error) or every sender is gone (also an error).
-    pub(crate) fn wait(&self, cancel: &Cancel) -> Result<M> {
+impl Bell {
+    /// Waits for the bell, for `time` at most when given; an error when cancelled.
+    pub(crate) fn wait(&self, time: Option<Duration>, cancel: &Cancel) -> Result<()> {
         let mut select = Select::new();
-        let mail = select.recv(&self.inner);
+        select.recv(&self.struck);
         select.recv(&cancel.gone);
-        let ready = select.select();
-        if ready.index() == mail {
-            ready.recv(&self.inner).map_err(|_| TaskError::cancelled())
-        } else {
-            let _ = ready.recv(&cancel.gone);
-            Err(TaskError::cancelled())
+        match time {
+            Some(time) => drop(select.ready_timeout(time)),
+            None => drop(select.ready()),
         }
+        self.hear();
+        if cancel.is_cancelled() { Err(TaskError::cancelled()) } else { Ok(()) }
     }
 
-    /// Waits for `time` at most; returns early, without taking it, when there is mail. An error when cancelled.
-    pub(crate) fn wait_ready(&self, time: Duration, cancel: &Cancel) -> Result<()> {
-        let mut select = Select::new();
-        select.recv(&self.inner);
-        select.recv(&cancel.gone);
-        match select.ready_timeout(time) {
-            Ok(_) if cancel.is_cancelled() => Err(TaskError::cancelled()),
-            _ => Ok(()),
-        }
+    fn hear(&self) {
+        // What it rings for is looked at by whoever waited.
+        let _ = self.struck.try_recv();
     }
 }
 
-/// Waits until one of the inputs for which `readable` holds has something (or its producer is gone), mail arrives, the
-/// attempt is cancelled (an error), or the deadline passes.
-pub(crate) fn wait_any<T, M>(
+/// Waits until one of the inputs for which `readable` holds has something (or its producer is gone), the bell rings, or the
+/// attempt is cancelled (an error).
+pub(crate) fn wait_any<T>(
     inputs: &[Rx<T>],
     readable: impl Fn(usize) -> bool,
-    mail: &Mailbox<M>,
+    bell: &Bell,
     cancel: &Cancel,
-    deadline: Option<Instant>,
 ) -> Result<()> {
     for _ in 0..YIELDS {
         std::thread::yield_now();
@@ -237,11 +221,9 @@ pub(crate) fn wait_any<T, M>(
             select.recv(&rx.inner);
         }
     }
-    select.recv(&mail.inner);
+    select.recv(&bell.struck);
     select.recv(&cancel.gone);
-    match deadline {
-        Some(at) => drop(select.ready_deadline(at)),
-        None => drop(select.ready()),
-    }
+    select.ready();
+    bell.hear();
     if cancel.is_cancelled() { Err(TaskError::cancelled()) } else { Ok(()) }
 }

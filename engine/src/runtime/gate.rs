@@ -8,9 +8,10 @@ use crate::element::{Element, EndKind, Record};
 use crate::error::{Result, TaskError};
 use crate::operator::Closing;
 use crate::runtime::align::{Aligner, Alignment};
-use crate::runtime::channel::{Mailbox, Peeked, Rx, wait_any};
+use crate::runtime::channel::{Peeked, Rx, wait_any};
 use crate::runtime::frontier::{Advance, Frontier};
-use crate::runtime::input::{Control, Input, Turn};
+use crate::runtime::input::{Input, Turn};
+use crate::runtime::mail::Mailbox;
 
 /// Reads every input that may be read, aligns barriers, merges watermarks, and says when all have ended.
 pub(crate) struct Gate<T> {
@@ -81,12 +82,7 @@ impl<T: Send> Input<T> for Gate<T> {
         Ok(())
     }
 
-    fn next(
-        &mut self,
-        batch: &mut Vec<Record<T>>,
-        cx: &TaskContext,
-        mail: &Mailbox<Control>,
-    ) -> Result<Turn> {
+    fn next(&mut self, batch: &mut Vec<Record<T>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn> {
         // A gate takes no orders but `Run`, which the task has taken; checkpoints arrive in the stream.
         while mail.take().is_some() {}
         loop {
@@ -154,9 +150,9 @@ impl<T: Send> Input<T> for Gate<T> {
         }
     }
 
-    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox<Control>) -> Result<()> {
+    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox) -> Result<()> {
         let _idle = cx.stats.idle();
-        wait_any(&self.inputs, |i| self.aligner.readable(i), mail, &cx.cancel, None)
+        wait_any(&self.inputs, |i| self.aligner.readable(i), &mail.bell, &cx.cancel)
     }
 
     fn close(&mut self, _: Closing) {}
@@ -167,7 +163,8 @@ mod tests {
     use super::*;
     use crate::element::Barrier;
     use crate::ids::CheckpointId;
-    use crate::runtime::channel::{edge, mailbox};
+    use crate::runtime::channel::edge;
+    use crate::runtime::mail::mailbox;
     use crate::testkit::task_context;
     use crate::time::{EventTime, Watermark};
 

@@ -4,7 +4,7 @@ use crate::context::TaskContext;
 use crate::element::{Barrier, EndKind, Record};
 use crate::error::Result;
 use crate::operator::Closing;
-use crate::runtime::channel::Mailbox;
+use crate::runtime::mail::Mailbox;
 use crate::time::Watermark;
 
 /// Control mail of a task.
@@ -39,11 +39,10 @@ pub(crate) trait Input<T>: Send {
     fn open(&mut self, cx: &TaskContext) -> Result<()>;
 
     /// The next turn, without waiting. `batch` comes in empty and is filled for [`Turn::Batch`].
-    fn next(&mut self, batch: &mut Vec<Record<T>>, cx: &TaskContext, mail: &Mailbox<Control>)
-    -> Result<Turn>;
+    fn next(&mut self, batch: &mut Vec<Record<T>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn>;
 
     /// After [`Turn::Quiet`]: waits until there may be something to do. Hears mail and cancellation.
-    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox<Control>) -> Result<()>;
+    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox) -> Result<()>;
 
     /// Always called last.
     fn close(&mut self, outcome: Closing);

@@ -11,6 +11,7 @@ pub(crate) mod frontier;
 pub(crate) mod gate;
 pub(crate) mod input;
 pub(crate) mod latch;
+pub(crate) mod mail;
 pub(crate) mod pace;
 pub(crate) mod pump;
 pub(crate) mod source_input;

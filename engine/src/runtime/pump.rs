@@ -6,15 +6,14 @@ use std::thread::JoinHandle;
 use crate::context::TaskContext;
 use crate::error::{Result, TaskError};
 use crate::pipe::{panic_message, panicked_in};
-use crate::runtime::channel::Mailbox;
-use crate::runtime::input::Control;
+use crate::runtime::mail::Mailbox;
 use crate::runtime::task::{Seat, TaskBody};
 
 /// What a thread needs to be a task.
 pub(crate) struct Pump {
     pub(crate) body: Box<dyn TaskBody>,
     pub(crate) cx: TaskContext,
-    pub(crate) mail: Mailbox<Control>,
+    pub(crate) mail: Mailbox,
 }
 
 /// Starts the thread. `ready` is called when every operator is open, `done` exactly once, last.

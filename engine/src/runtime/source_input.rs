@@ -12,9 +12,9 @@ use crate::ids::OperatorUid;
 use crate::operator::{Closing, Collector};
 use crate::pipe::{blame, closing};
 use crate::runtime::batch_size::{BATCH, STAGE};
-use crate::runtime::channel::Mailbox;
 use crate::runtime::frontier::Advance;
 use crate::runtime::input::{Control, Input, Turn};
+use crate::runtime::mail::Mailbox;
 use crate::runtime::pace::Pace;
 use crate::runtime::stats::TaskStats;
 use crate::side::{SideOutput, SideSlot};
@@ -294,12 +294,7 @@ where
         Ok(())
     }
 
-    fn next(
-        &mut self,
-        batch: &mut Vec<Record<S::Out>>,
-        cx: &TaskContext,
-        mail: &Mailbox<Control>,
-    ) -> Result<Turn> {
+    fn next(&mut self, batch: &mut Vec<Record<S::Out>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn> {
         let now = cx.clock.elapsed();
         self.back(now);
         let turn = self.turn(batch, cx, mail, now)?;
@@ -309,9 +304,13 @@ where
         Ok(turn)
     }
 
-    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox<Control>) -> Result<()> {
+    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox) -> Result<()> {
         let _idle = cx.stats.idle();
-        mail.wait_ready(self.retry_after.min(LONGEST_WAIT), &cx.cancel)
+        if mail.has_mail() {
+            Ok(())
+        } else {
+            mail.bell.wait(Some(self.retry_after.min(LONGEST_WAIT)), &cx.cancel)
+        }
     }
 
     fn close(&mut self, outcome: Closing) {
@@ -327,7 +326,7 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
         &mut self,
         batch: &mut Vec<Record<S::Out>>,
         cx: &TaskContext,
-        mail: &Mailbox<Control>,
+        mail: &Mailbox,
         now: Duration,
     ) -> Result<Turn> {
         if std::mem::take(&mut self.held) {

@@ -8,8 +8,8 @@ use crate::element::{Data, Record};
 use crate::error::Result;
 use crate::operator::Closing;
 use crate::pipe::Stage;
-use crate::runtime::channel::Mailbox;
-use crate::runtime::input::{Control, Input, Turn};
+use crate::runtime::input::{Input, Turn};
+use crate::runtime::mail::Mailbox;
 use crate::runtime::stats::TaskStats;
 use crate::time::Watermark;
 
@@ -25,7 +25,7 @@ pub trait TaskBody: Send {
 /// What a task is handed when its thread starts.
 pub struct Seat<'a> {
     pub(crate) cx: &'a TaskContext,
-    pub(crate) mail: &'a Mailbox<Control>,
+    pub(crate) mail: &'a Mailbox,
     /// Says that every operator of the task is open.
     pub(crate) ready: &'a dyn Fn(),
 }
@@ -74,7 +74,10 @@ fn open_and_run<T: Data, C: Stage<T>>(
     input.open(cx)?;
     cx.stats.ready();
     ready();
-    while mail.wait(&cx.cancel)? != Control::Run {}
+    // An order to drain may be there already: it stays where it is until the source asks for it.
+    while !mail.may_run() {
+        mail.bell.wait(None, &cx.cancel)?;
+    }
     *outcome = Closing::Stopped;
     cx.stats.running();
     turns(input, chain, cx, mail)
@@ -84,7 +87,7 @@ fn turns<T: Data, C: Stage<T>>(
     input: &mut dyn Input<T>,
     chain: &mut C,
     cx: &TaskContext,
-    mail: &Mailbox<Control>,
+    mail: &Mailbox,
 ) -> Result<()> {
     let mut batch: Vec<Record<T>> = Vec::new();
     loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use weir_connectors::prelude::*;
 use weir_engine::prelude::*;
 use weir_engine::testkit::{Line, ManualClock, NullSink, ScriptSource, until};
-use weir_engine::{OperatorContext, Sink};
+use weir_engine::{OperatorContext, Sink, Source, SourceBatch, SourceStatus, SplitId};
 use weir_operators::prelude::*;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -158,4 +158,113 @@ fn nothing_fires_when_a_job_is_kept() {
     handle.drain(EndKind::Keep);
     handle.wait().unwrap();
     assert_eq!(results.handle().len(), 1, "the open window is kept, not fired");
+}
+
+/// Two splits of one subtask, read in turn, `per_poll` records at a time, always with more to come until both are read.
+#[derive(Clone)]
+struct TwoSplits {
+    left: [u64; 2],
+    n: u64,
+    per_poll: usize,
+    turn: usize,
+}
+
+impl TwoSplits {
+    fn new(n: u64, per_poll: usize) -> Self {
+        TwoSplits { left: [n, n], n, per_poll, turn: 0 }
+    }
+}
+
+impl Source for TwoSplits {
+    type Out = u64;
+    fn open(&mut self, _: &OperatorContext) -> Result<()> {
+        Ok(())
+    }
+    fn poll(&mut self, out: &mut SourceBatch<u64>, _: Duration) -> Result<SourceStatus> {
+        if self.left == [self.n, self.n] && self.turn == 0 {
+            (0..2).for_each(|i| out.split_started(SplitId(i)));
+        }
+        let split = self.turn % 2;
+        self.turn += 1;
+        for _ in 0..self.per_poll.min(out.room()) {
+            if self.left[split] > 0 {
+                let at = self.n - self.left[split];
+                self.left[split] -= 1;
+                out.push(SplitId(split as u32), at, EventTime(at as i64));
+            }
+        }
+        Ok(if self.left == [0, 0] { SourceStatus::End } else { SourceStatus::More })
+    }
+}
+
+/// Counts per window; gives what was counted and what was late.
+fn counted(job: Job, numbers: Stream<u64>) -> (u64, usize) {
+    let (total, late) = (MemorySink::new(), MemorySink::new());
+    let (counts, too_late) = numbers
+        .key_by("everything", |_| 0u8)
+        .window(Tumbling::of(ms(10)))
+        .aggregate_with_late("count", count());
+    counts.map(|w| w.value).sink("total", total.clone());
+    too_late.sink("late", late.clone());
+    weir_engine::testkit::run_within(job, Duration::from_secs(60)).unwrap();
+    (total.handle().take_values().iter().sum(), late.handle().len())
+}
+
+#[test]
+fn e04_a_paced_split_is_not_idle() {
+    let job = Job::named("e04").parallelism(1);
+    let watermarks = Watermarks::monotonic().idle_after(ms(100));
+    // One split is read far ahead of the other: at this rate the other waits for longer than the limit.
+    let source = TwoSplits::new(150, 150);
+    let numbers = job.source("numbers", source).max_rate(300.0).source_time(watermarks);
+    assert_eq!(counted(job, numbers), (300, 0));
+}
+
+#[test]
+fn e05_a_slow_operator_in_the_sources_own_task_does_not_make_a_split_idle() {
+    let job = Job::named("e05").parallelism(1);
+    let watermarks = Watermarks::monotonic().idle_after(ms(100));
+    let numbers = job.source("numbers", TwoSplits::new(40, 4)).source_time(watermarks);
+    let mut seen = 0;
+    let slow = numbers.map(move |n| {
+        seen += 1;
+        if seen % 10 == 0 {
+            std::thread::park_timeout(ms(300));
+        }
+        n
+    });
+    assert_eq!(counted(job, slow.boundary()), (80, 0));
+}
+
+#[test]
+fn e02_a_partition_that_returns_is_heard_by_every_consumer() {
+    // The second source falls silent at 10 and comes back inside the open window [0, 1000) with one key only; the first
+    // then runs far ahead. The consumer of other keys must not close the window before the second has caught up.
+    let late = MemorySink::new();
+    let total = MemorySink::new();
+    let job = Job::named("e02-all").parallelism(2);
+    let first = vec![
+        Line::Record(0u64, 10),
+        Line::Pause(ms(1100)),
+        Line::Record(1, 5000),
+        Line::Record(2, 5001),
+        Line::Pause(ms(600)),
+    ];
+    let mut second =
+        vec![Line::Record(0, 10), Line::Pause(ms(1000)), Line::Record(7, 500), Line::Pause(ms(300))];
+    second.extend((0..64).map(|key| Line::Record(key, 600)));
+    let scripts = vec![first, second];
+    // Longer than the second's pause after its return, shorter than the one before it.
+    let watermarks = Watermarks::monotonic().idle_after(ms(450));
+    let (counts, too_late) = job
+        .source("numbers", ScriptSource::new(scripts))
+        .source_time(watermarks)
+        .key_by("by-number", |n| *n)
+        .window(Tumbling::of(ms(1000)))
+        .aggregate_with_late("count", count());
+    counts.sink("counts", total.clone());
+    too_late.sink("late", late.clone());
+    weir_engine::testkit::run_within(job, SOON).unwrap();
+    let counted: u64 = total.handle().take_values().iter().map(|w| w.value).sum();
+    assert_eq!((counted, late.handle().take_values()), (3 + 2 + 64, Vec::new()));
 }

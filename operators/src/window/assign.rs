@@ -16,9 +16,10 @@ pub struct TimeWindow {
 }
 
 impl TimeWindow {
-    /// The last moment of it: the time of its results.
+    /// The last moment of it: the time of its results. After a window that ends at `i64::MAX` there is only that moment,
+    /// which belongs to it when it was cut there, so it is the last one of every such window.
     pub fn last(self) -> EventTime {
-        EventTime(self.end.0.saturating_sub(1))
+        EventTime(if self.end.0 == i64::MAX { i64::MAX } else { self.end.0.saturating_sub(1) })
     }
 
     /// True when `time` is in it.

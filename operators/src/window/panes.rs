@@ -11,8 +11,8 @@ use crate::window::TimeWindow;
 /// A table of accumulators per open window. A watermark touches only windows that it ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Panes<K, A> {
-    /// By end: the start, and where the table is.
-    open: BTreeMap<EventTime, (EventTime, usize)>,
+    /// By end and start, where the table is. The end alone will not do: at `i64::MAX` a whole window may end and a cut one.
+    open: BTreeMap<(EventTime, EventTime), usize>,
     tables: Vec<StateTable<K, A>>,
     /// Places in `tables` that are not in use.
     free: Vec<usize>,
@@ -41,13 +41,13 @@ impl<K: Key, A> Panes<K, A> {
     /// The table of a window, opened if it is not.
     pub(crate) fn table_of(&mut self, window: TimeWindow) -> &mut StateTable<K, A> {
         let Panes { open, tables, free, spare, .. } = self;
-        let (_, at) = *open.entry(window.end).or_insert_with(|| {
+        let at = *open.entry((window.end, window.start)).or_insert_with(|| {
             let at = free.pop().unwrap_or_else(|| {
                 tables.push(StateTable::default());
                 tables.len() - 1
             });
             tables[at] = spare.take().unwrap_or_default();
-            (window.start, at)
+            at
         });
         self.last = Some((window, at));
         &mut self.tables[at]
@@ -56,11 +56,12 @@ impl<K: Key, A> Panes<K, A> {
     /// Takes out the window that ends first, if it is over.
     pub(crate) fn take_over(&mut self, watermark: Watermark) -> Option<(TimeWindow, StateTable<K, A>)> {
         let entry = self.open.first_entry()?;
-        let window = TimeWindow { start: entry.get().0, end: *entry.key() };
+        let &(end, start) = entry.key();
+        let window = TimeWindow { start, end };
         if !window.is_over(watermark) {
             return None;
         }
-        let (_, at) = entry.remove();
+        let at = entry.remove();
         self.free.push(at);
         self.last = self.last.filter(|(_, last)| *last != at);
         Some((window, std::mem::take(&mut self.tables[at])))

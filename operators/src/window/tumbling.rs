@@ -70,7 +70,8 @@ impl<K: Key, T: Data, A: Aggregate<T>> TumblingAggregate<K, T, A> {
         let Record { value: Keyed { hash, key, value }, time } = record;
         if time == EventTime::NONE {
             return Err(TaskError::user(
-                "a record without event time came to a window: give its source event_time or source_time",
+                "a record without event time came to a window: give its source event_time, or source_time when the \
+                 source has times",
             ));
         }
         let grid =

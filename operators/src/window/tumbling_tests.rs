@@ -112,10 +112,33 @@ fn the_ends_of_time_have_windows_too() {
     assert_eq!(results(&mut h).iter().map(|r| r.2).sum::<u64>(), 4);
 }
 
+/// Of windows of 1 ms the last but one ends at `i64::MAX`, and so does the last, which is cut there.
+#[test]
+fn two_windows_that_end_where_time_ends_are_two() {
+    let mut h = counting(Tumbling::of(Duration::from_millis(1)));
+    h.batch([(keyed(1, 0), i64::MAX - 1), (keyed(1, 0), i64::MAX), (keyed(1, 0), i64::MAX)]).unwrap();
+    h.end(EndKind::Flush).unwrap();
+    assert_eq!(results(&mut h), [(1, i64::MAX - 1, 1, i64::MAX), (1, i64::MAX, 2, i64::MAX)]);
+}
+
+#[test]
+fn the_last_moment_there_is_is_not_late_before_it_has_passed() {
+    for window in [tens(), Tumbling::of(Duration::from_millis(1))] {
+        let mut h = counting(window);
+        h.send(keyed(1, 0), i64::MAX).unwrap();
+        h.watermark(i64::MAX - 1).unwrap();
+        assert_eq!(results(&mut h), []);
+        h.send(keyed(1, 0), i64::MAX).unwrap();
+        h.end(EndKind::Flush).unwrap();
+        assert_eq!(results(&mut h).iter().map(|r| (r.2, r.3)).collect::<Vec<_>>(), [(2, i64::MAX)]);
+    }
+}
+
 #[test]
 fn a_record_without_event_time_fails_the_job_and_says_what_to_do() {
     let error = counting(tens()).send(keyed(1, 0), EventTime::NONE.0).unwrap_err();
-    assert!(error.chain().contains("event_time"), "{error:?}");
+    let advice = "give its source event_time, or source_time when the source has times";
+    assert!(error.chain().ends_with(advice), "{error:?}");
 }
 
 #[test]

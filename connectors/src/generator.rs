@@ -9,6 +9,7 @@ use weir_engine::{
 };
 
 use crate::random::Random;
+use crate::rate::checked;
 
 /// Makes record `i` from the seed and `i` alone. With `p` subtasks, subtask `s` makes records `s`, `s + p`, `s + 2p`, …,
 /// each subtask being a split of its own; so times that rise with `i` rise in every split.
@@ -56,12 +57,9 @@ where
 impl<F> Generator<F> {
     /// Keeps this rate, all subtasks together: record `i` comes `i / records_per_s` seconds after the first poll, and after
     /// a stall what is overdue comes at once. (A rate *cap*, which never catches up, belongs to the stream, not to this source.)
-    ///
-    /// # Panics
-    /// When the rate is not above 0.
+    /// A rate that is not finite, or less than a millionth, fails the start of the job.
     #[must_use]
     pub fn rate(mut self, records_per_s: f64) -> Self {
-        assert!(records_per_s > 0.0, "a generator's rate must be above 0 records/s, not {records_per_s}");
         self.records_per_s = Some(records_per_s);
         self
     }
@@ -74,6 +72,9 @@ where
     type Out = T;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        if let Some(rate) = self.records_per_s {
+            checked("the generator", rate)?;
+        }
         self.share = Some(Share {
             next: cx.subtask() as u64,
             step: cx.parallelism() as u64,
@@ -99,7 +100,7 @@ where
         if let Some(rate) = self.records_per_s {
             let start = *share.start.get_or_insert_with(|| share.clock.elapsed());
             let passed = share.clock.elapsed().saturating_sub(start);
-            due = due.min((passed.as_secs_f64() * rate) as u64 + 1);
+            due = due.min(((passed.as_secs_f64() * rate) as u64).saturating_add(1));
         }
         while out.room() > 0 && share.next < due {
             let (value, time) = (self.make)(share.next, &mut Random::of(self.seed, share.next));
@@ -117,7 +118,8 @@ where
             return Ok(SourceStatus::More);
         };
         // At least a millisecond, so that a high rate is kept in small runs and not by spinning.
-        let at = start + Duration::from_secs_f64(share.next as f64 / rate);
+        let at = Duration::try_from_secs_f64(share.next as f64 / rate).unwrap_or(Duration::MAX);
+        let at = start.saturating_add(at);
         Ok(SourceStatus::Idle(at.saturating_sub(share.clock.elapsed()).max(Duration::from_millis(1))))
     }
 }
@@ -178,6 +180,24 @@ mod tests {
             }
             many.sort_unstable();
             prop_assert_eq!(many, one);
+        }
+    }
+
+    #[test]
+    fn a_rate_that_cannot_be_kept_fails_the_start() {
+        for bad in [f64::NAN, 0.0, -1.0, 1e-300, f64::INFINITY] {
+            let e =
+                Generator::new(1, None, make).rate(bad).open(&context("gen", 0, 1)).unwrap_err().to_string();
+            assert!(e.contains(&format!("a rate of {bad:?} records per second")), "{e}");
+        }
+        for good in [1e-6, f64::MAX] {
+            let mut source = Generator::new(1, None, make).rate(good);
+            let cx = context("gen", 127, 128);
+            source.open(&cx).unwrap();
+            for _ in 0..2 {
+                source.poll(&mut SourceBatch::new(4), Duration::from_millis(5)).unwrap();
+                cx.wait(Duration::from_millis(2)).unwrap();
+            }
         }
     }
 

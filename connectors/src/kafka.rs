@@ -18,6 +18,7 @@
 
 mod admin;
 pub mod assign;
+mod begin;
 mod client;
 mod config;
 mod embedded;
@@ -27,6 +28,7 @@ mod progress;
 mod reader;
 mod sink;
 mod source;
+mod topic;
 mod window;
 mod writer;
 

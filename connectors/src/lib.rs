@@ -26,3 +26,4 @@ pub mod memory;
 pub mod prelude;
 pub mod print;
 pub mod random;
+mod rate;

@@ -9,6 +9,8 @@ use weir_engine::{
     TaskError,
 };
 
+use crate::rate::checked;
+
 /// Gives the values of a vector once, in order, and ends.
 ///
 /// With `p` subtasks, subtask `s` gives values `s`, `s + p`, `s + 2p`, …; each subtask is a split of its own.
@@ -122,13 +124,10 @@ impl<T> MemorySink<T> {
         }
     }
 
-    /// Takes at most this many records a second, all subtasks together: a slow sink for tests of backpressure.
-    ///
-    /// # Panics
-    /// When the rate is not above 0.
+    /// Takes at most this many records a second, all subtasks together: a slow sink for tests of backpressure. A rate that
+    /// is not finite, or less than a millionth, fails the start of the job.
     #[must_use]
     pub fn rate(mut self, records_per_s: f64) -> Self {
-        assert!(records_per_s > 0.0, "a sink's rate must be above 0 records/s, not {records_per_s}");
         self.records_per_s = Some(records_per_s);
         self
     }
@@ -181,11 +180,14 @@ impl<T: Clone> MemoryHandle<T> {
 
 impl<T: Data> Sink<T> for MemorySink<T> {
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
-        self.pace = self.records_per_s.map(|rate| Pace {
-            cx: cx.clone(),
-            each: Duration::from_secs_f64(cx.parallelism() as f64 / rate),
-            due: Instant::now(),
-        });
+        self.pace = match self.records_per_s {
+            None => None,
+            Some(rate) => {
+                let rate = checked("the memory sink", rate)?;
+                let each = Duration::from_secs_f64(cx.parallelism() as f64 / rate);
+                Some(Pace { cx: cx.clone(), each, due: Instant::now() })
+            }
+        };
         Ok(())
     }
 
@@ -282,6 +284,18 @@ mod tests {
         assert_eq!(handle.snapshot().len(), 2);
         assert_eq!(handle.take_values(), [1, 2]);
         assert!(handle.is_empty());
+    }
+
+    #[test]
+    fn a_rate_that_cannot_be_kept_fails_the_start() {
+        for bad in [f64::NAN, 0.0, -1.0, 1e-300, f64::INFINITY] {
+            let e = MemorySink::<u64>::new().rate(bad).open(&context("slow", 0, 1)).unwrap_err().to_string();
+            assert!(e.contains(&format!("a rate of {bad:?} records per second")), "{e}");
+        }
+        let mut fast = MemorySink::new().rate(f64::MAX);
+        fast.open(&context("fast", 0, 1)).unwrap();
+        fast.write(&mut vec![Record::new(1, EventTime::NONE)]).unwrap();
+        assert_eq!(fast.handle().take_values(), [1]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What sources and sinks share of the client library: its logs, finding topics, and letting go of a client in time.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ pub(crate) struct ClientLog {
     who: String,
     last_reason: Mutex<String>,
     outages: Mutex<NowAndThen>,
+    /// Events that a poll of the client served to this log, and then answered as if nothing had been there.
+    served: AtomicU64,
 }
 
 impl ClientLog {
@@ -28,7 +31,17 @@ impl ClientLog {
 
     /// For a client of nobody's task in particular.
     pub(crate) fn called(who: &str) -> Self {
-        ClientLog { who: who.to_owned(), last_reason: Mutex::default(), outages: Mutex::default() }
+        ClientLog {
+            who: who.to_owned(),
+            last_reason: Mutex::default(),
+            outages: Mutex::default(),
+            served: AtomicU64::new(0),
+        }
+    }
+
+    /// How many events were served here. A poll that gives nothing found nothing only when this stays as it was.
+    pub(crate) fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
     }
 
     /// The last error's reason in the library's own words; empty when there was none.
@@ -44,6 +57,7 @@ pub(crate) fn who(cx: &OperatorContext) -> String {
 
 impl ClientContext for ClientLog {
     fn log(&self, level: Level, facility: &str, line: &str) {
+        self.served.fetch_add(1, Ordering::Relaxed);
         let who = &self.who[..];
         match level {
             Level::Emerg | Level::Alert | Level::Critical => {
@@ -57,10 +71,15 @@ impl ClientContext for ClientLog {
     }
 
     fn stats_raw(&self, statistics: &[u8]) {
+        self.served.fetch_add(1, Ordering::Relaxed);
         tracing::trace!(target: "librdkafka", who = &self.who[..], "{}", String::from_utf8_lossy(statistics));
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
+        // Having read all there is is no trouble: the reader hears of it.
+        if error.rdkafka_error_code() == Some(RDKafkaErrorCode::PartitionEOF) {
+            return;
+        }
         {
             let mut last = self.last_reason.lock().unwrap_or_else(PoisonError::into_inner);
             // "All brokers are down" comes after the reason why, and says less.

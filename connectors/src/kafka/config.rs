@@ -11,6 +11,7 @@ use weir_engine::{Result, TaskError};
 
 use super::admin;
 use super::embedded::EmbeddedBroker;
+use super::topic;
 
 /// What can go wrong while Kafka is being set up outside a job.
 #[derive(Debug, Error)]
@@ -40,6 +41,22 @@ pub enum KafkaSetupError {
     Create {
         /// What was tried, where, and why it failed.
         reason: String,
+    },
+    /// Not a name that Kafka knows.
+    #[error(
+        "{topic:?} cannot be a topic's name: take 1 to 249 letters, digits, '.', '_' and '-', but not \".\" or \"..\" alone"
+    )]
+    Name {
+        /// The name.
+        topic: String,
+    },
+    /// A topic with no partition, or with more than a source can read.
+    #[error("topic {topic} cannot have {wanted} partitions: ask for 1 to {}", super::assign::PER_TOPIC)]
+    Count {
+        /// The topic's name.
+        topic: String,
+        /// The partitions asked for.
+        wanted: i32,
     },
     /// A topic of that name is there with another number of partitions.
     #[error("topic {topic} has {has} partitions, not {wanted}: take another name or that number")]
@@ -128,8 +145,10 @@ impl KafkaConfig {
     /// *Blocking*: up to the patience and a second.
     ///
     /// # Errors
-    /// When no broker answers or it refuses; the in-process broker also refuses another number of partitions.
+    /// When the name or the number of partitions cannot be, no broker answers or it refuses; the in-process broker also
+    /// refuses another number of partitions.
     pub fn create_topic(&self, topic: &str, partitions: i32) -> Result<bool, KafkaSetupError> {
+        topic::check_new(topic, partitions)?;
         admin::create_topic(self, topic, partitions, "set-up")
             .map_err(|e| KafkaSetupError::Create { reason: e.chain() })
     }

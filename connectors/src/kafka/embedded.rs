@@ -10,6 +10,7 @@ use rdkafka::producer::{BaseProducer, Producer};
 use rdkafka::types::RDKafkaRespErr;
 
 use super::config::KafkaSetupError;
+use super::topic;
 
 /// A broker for a first run and for tests. Everything is in memory and gone with the last clone.
 ///
@@ -63,8 +64,9 @@ impl EmbeddedBroker {
     /// Creates a topic unless it is there; true when it was not.
     ///
     /// # Errors
-    /// When it is there with another number of partitions, or the name is not allowed.
+    /// When it is there with another number of partitions, or the name or that number is not allowed.
     pub fn create_topic(&self, topic: &str, partitions: i32) -> Result<bool, KafkaSetupError> {
+        topic::check_new(topic, partitions)?;
         let mut topics = self.topics();
         if let Some(known) = topics.get_mut(topic) {
             if known.partitions != partitions {
@@ -149,6 +151,20 @@ mod tests {
         broker.remove_topic("never").unwrap();
         assert!(broker.topic_names().is_empty());
         assert!(broker.create_topic("a", 3).unwrap());
-        assert!(broker.create_topic("no spaces allowed", 1).is_err() || broker.topic_names().len() == 2);
+    }
+
+    #[test]
+    fn topics_that_cannot_be_are_refused_and_the_broker_lives() {
+        let broker = EmbeddedBroker::start().unwrap();
+        let kafka = super::super::KafkaConfig::brokers(broker.brokers());
+        for (topic, partitions) in
+            [("t", 0), ("t", -1), ("t", i32::MIN), ("", 1), ("no spaces", 1), ("a\0", 1)]
+        {
+            let e = broker.create_topic(topic, partitions).unwrap_err().to_string();
+            assert!(e.contains("cannot "), "{e}");
+            assert_eq!(kafka.create_topic(topic, partitions).unwrap_err().to_string(), e);
+        }
+        assert!(broker.topic_names().is_empty());
+        assert!(broker.create_topic("t", 1).unwrap());
     }
 }

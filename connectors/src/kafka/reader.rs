@@ -14,6 +14,7 @@ use weir_engine::{
 };
 
 use super::assign::{PER_TOPIC, TopicPartition, assign};
+use super::begin::{check_offsets, first_offset, gone};
 use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic, who};
 use super::config::{Fixed, KafkaConfig};
 use super::errors::{Verdict, judge};
@@ -38,7 +39,11 @@ const FIXED: &[Fixed] = &[
         value: "false",
         instead: "offsets belong to the job's checkpoints; leave it out",
     },
-    Fixed { property: "enable.partition.eof", value: "false", instead: "a source has no end; leave it out" },
+    Fixed {
+        property: "enable.partition.eof",
+        value: "true",
+        instead: "a source has to know when a partition is read dry, which ends nothing; leave it out",
+    },
 ];
 
 /// Defaults that differ from the library's.
@@ -57,6 +62,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 const WATERMARK_PATIENCE: Duration = Duration::from_secs(2);
 /// How many dead letters one poll passes on: they count against no room.
 const REJECTED_PER_POLL: usize = 256;
+/// After how many records passed over, errors ridden out and the like, which take no room, a poll looks at the clock.
+const PASSED_PER_LOOK: u32 = 256;
 /// The shortest and the longest wait when nothing is ready.
 const WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(8));
 /// No slot: the partition is another subtask's.
@@ -186,6 +193,7 @@ impl Reader {
         out: &mut SourceBatch<T>,
         decoder: &mut D,
         skip_tombstones: bool,
+        budget: Duration,
     ) -> Result<SourceStatus> {
         if !std::mem::replace(&mut self.announced, true) {
             self.slots.iter().for_each(|slot| out.split_started(slot.split));
@@ -193,17 +201,37 @@ impl Reader {
         let Some(consumer) = &self.consumer else { return Ok(SourceStatus::Idle(Duration::from_secs(1))) };
         let mut taken = 0u64;
         let mut topic = 0;
+        let mut patience = Patience::new(budget);
+        let mut served = consumer.context().served();
         let drained = loop {
             if out.room() == 0 || out.rejected().len() >= REJECTED_PER_POLL {
                 break false;
             }
-            // Nothing is not the end of what is there: the client also answers so when it has served an event of its own
-            // (rust-rdkafka issue 644). Then the next poll of the task finds the rest.
             let message = match consumer.poll(Duration::ZERO) {
-                Some(Ok(message)) => message,
-                Some(Err(e)) if judge(&e) == Verdict::RideOut => continue,
+                Some(Ok(message)) => Some(message),
+                Some(Err(KafkaError::PartitionEOF(partition))) => {
+                    if let Some(split) = self.split_at_end(partition) {
+                        out.split_drained(split);
+                    }
+                    None
+                }
+                Some(Err(e)) if judge(&e) == Verdict::RideOut => None,
                 Some(Err(e)) => return Err(self.failure(consumer, e)),
-                None => break true,
+                // The client also answers so when it has served an event of its own (rust-rdkafka issue 644), whatever
+                // lies behind it. Only an empty queue may make the source idle.
+                None => {
+                    let now = consumer.context().served();
+                    if std::mem::replace(&mut served, now) == now {
+                        break true;
+                    }
+                    None
+                }
+            };
+            let Some(message) = message else {
+                if patience.is_over() {
+                    break false;
+                }
+                continue;
             };
             if self.topics.len() > 1 && message.topic() != self.topics[topic] {
                 topic = self.topics.iter().position(|t| t == message.topic()).unwrap_or(0);
@@ -230,7 +258,11 @@ impl Reader {
                     }
                     Err(reason) => reject(out, reason, payload),
                 },
-                None if skip_tombstones => {}
+                None if skip_tombstones => {
+                    if patience.is_over() {
+                        break false;
+                    }
+                }
                 None => {
                     let reason = "no payload: a tombstone (KafkaSource::skip_tombstones passes over them)";
                     reject(out, reason.to_owned(), &[]);
@@ -247,6 +279,14 @@ impl Reader {
         let wait = self.wait;
         self.wait = (wait * 2).min(WAIT.1);
         Ok(SourceStatus::Idle(wait))
+    }
+
+    /// The split that has been read dry when the client says so of `partition`, without the topic: none when this subtask
+    /// reads that number of several topics, for a split that is not dry must not be taken for one.
+    fn split_at_end(&self, partition: i32) -> Option<SplitId> {
+        let mut of = self.slots.iter().filter(|slot| slot.partition == partition);
+        let slot = of.next()?;
+        of.next().is_none().then_some(slot.split)
     }
 
     /// The error that ends the source, with all that the broker knows about it.
@@ -290,6 +330,29 @@ impl Reader {
     }
 }
 
+/// How long a poll goes on past what takes no room in its batch.
+struct Patience {
+    budget: Duration,
+    passed: u32,
+    until: Option<Instant>,
+}
+
+impl Patience {
+    fn new(budget: Duration) -> Self {
+        Patience { budget, passed: 0, until: None }
+    }
+
+    /// Counts one thing passed over; true when the poll has been at it for long enough.
+    fn is_over(&mut self) -> bool {
+        self.passed += 1;
+        if self.passed % PASSED_PER_LOOK != 0 {
+            return false;
+        }
+        let now = Instant::now();
+        now >= *self.until.get_or_insert(now + self.budget)
+    }
+}
+
 /// Per topic and partition, the index into `slots`.
 fn slot_table(topics: usize, slots: &[Slot]) -> Vec<Vec<u32>> {
     let mut table = vec![Vec::new(); topics];
@@ -304,80 +367,15 @@ fn slot_table(topics: usize, slots: &[Slot]) -> Vec<Vec<u32>> {
     table
 }
 
-/// Says that the wanted offset is not there, what is, and what to do.
-fn gone(topic: &str, partition: i32, wanted: i64, low: i64, high: i64) -> String {
-    let why = if wanted < low {
-        "records were deleted before they were read: keep them longer, let their writer follow this reader, or skip them \
-         with Start::Earliest"
-    } else {
-        "the log is shorter than that: it was cut, or the topic made anew; begin with Start::Earliest or Start::Latest"
-    };
-    format!(
-        "topic {topic}, partition {partition}: offset {wanted} is gone, the broker has {low} up to {high} (which is the \
-         next to be written); {why}"
-    )
-}
-
-/// The offset to begin at in a partition that has `low` up to `high`.
-fn first_offset(start: &Start, topic: &str, partition: i32, low: i64, high: i64) -> Result<i64> {
-    match start {
-        Start::Earliest => Ok(low),
-        Start::Latest => Ok(high),
-        Start::Offsets(offsets) => match offsets.get(&(topic.to_owned(), partition)) {
-            None => Ok(low),
-            Some(&wanted) if (low..=high).contains(&wanted) => Ok(wanted),
-            Some(&wanted) => Err(TaskError::external(gone(topic, partition, wanted, low, high))),
-        },
-    }
-}
-
-/// Refuses start offsets of partitions that are not there: a mistyped topic would be read from its beginning.
-fn check_offsets(start: &Start, topics: &[String], counts: &[u32]) -> Result<()> {
-    let Start::Offsets(offsets) = start else { return Ok(()) };
-    for (topic, partition) in offsets.keys() {
-        let count = topics.iter().position(|t| t == topic).map(|i| counts[i]);
-        let message = match count {
-            None => format!("Start::Offsets names topic {topic}, which the source does not read"),
-            Some(n) if !(0..n as i32).contains(partition) => {
-                format!("Start::Offsets names partition {partition} of topic {topic}, which has {n}")
-            }
-            Some(_) => continue,
-        };
-        return Err(TaskError::user(message));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn where_to_begin() {
-        let at = |offset| Start::Offsets([(("t".to_owned(), 0), offset)].into());
-        assert_eq!(first_offset(&Start::Earliest, "t", 0, 5, 9).unwrap(), 5);
-        assert_eq!(first_offset(&Start::Latest, "t", 0, 5, 9).unwrap(), 9);
-        assert_eq!(first_offset(&at(7), "t", 0, 5, 9).unwrap(), 7);
-        assert_eq!(
-            first_offset(&at(9), "t", 0, 5, 9).unwrap(),
-            9,
-            "the next to be written is there to wait for"
-        );
-        assert_eq!(first_offset(&at(7), "t", 1, 5, 9).unwrap(), 5, "not named");
-        let e = first_offset(&at(4), "t", 0, 5, 9).unwrap_err().to_string();
-        assert!(e.starts_with("topic t, partition 0: offset 4 is gone, the broker has 5 up to 9"), "{e}");
-        assert!(e.contains("deleted before they were read"), "{e}");
-        assert!(first_offset(&at(10), "t", 0, 5, 9).unwrap_err().to_string().contains("the log is shorter"));
-        assert!(first_offset(&at(-1), "t", 0, 5, 9).is_err());
-    }
-
-    #[test]
-    fn offsets_of_what_is_not_read_are_refused() {
-        let topics = ["t".to_owned()];
-        let of = |t: &str, p| Start::Offsets([((t.to_owned(), p), 0)].into());
-        assert!(check_offsets(&of("t", 1), &topics, &[2]).is_ok());
-        let e = check_offsets(&of("t", 2), &topics, &[2]).unwrap_err().to_string();
-        assert_eq!(e, "Start::Offsets names partition 2 of topic t, which has 2");
-        assert!(check_offsets(&of("u", 0), &topics, &[2]).is_err());
+    fn patience_looks_at_the_clock_now_and_then() {
+        let mut none = Patience::new(Duration::ZERO);
+        assert_eq!((1..=1000).find(|_| none.is_over()), Some(PASSED_PER_LOOK));
+        let mut much = Patience::new(Duration::from_secs(3600));
+        assert!(!(0..100_000).any(|_| much.is_over()));
     }
 }

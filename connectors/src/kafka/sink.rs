@@ -11,6 +11,7 @@ use super::admin;
 use super::client::who;
 use super::config::KafkaConfig;
 use super::progress::Progress;
+use super::topic;
 use super::window::Window;
 use super::writer::{SinkClient, Writer};
 use crate::format::{Bytes, Encoder, Json};
@@ -104,8 +105,8 @@ impl<T, E> KafkaSink<T, E> {
         self
     }
 
-    /// Creates the topic with this many partitions (and the broker's default replication) when it is not there. When the
-    /// start then fails before any record flows, the topic is deleted again.
+    /// Creates the topic with this many partitions (and the broker's default replication) when it is not there; fewer than
+    /// one fail the start, whether or not it is there. When the start then fails before any record flows, the topic is deleted again.
     #[must_use]
     pub fn create_topic(mut self, partitions: i32) -> Self {
         self.create = Some(partitions);
@@ -173,6 +174,10 @@ impl<T: Data, E: Encoder<T>> KafkaSink<T, E> {
 
 impl<T: Data, E: Encoder<T>> Sink<T> for KafkaSink<T, E> {
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        match self.create {
+            Some(partitions) => topic::check_new(&self.topic, partitions)?,
+            None => topic::check_name(&self.topic)?,
+        }
         let client = self.client(cx)?;
         self.writer = Some(Writer::new(client, self.follow.clone(), cx));
         Ok(())

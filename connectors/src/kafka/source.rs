@@ -11,6 +11,7 @@ use weir_engine::{Closing, Data, OperatorContext, Result, Source, SourceBatch, S
 use super::config::KafkaConfig;
 use super::progress::Progress;
 use super::reader::Reader;
+use super::topic;
 use crate::format::{Bytes, Decoder, Json};
 
 /// Where to begin in partitions of which no checkpoint knows better.
@@ -123,15 +124,16 @@ impl<T: Data, D: Decoder<T>> Source for KafkaSource<T, D> {
         if self.topics.is_empty() {
             return Err(TaskError::user("the Kafka source reads no topic: name one with .topic(…)"));
         }
+        self.topics.iter().try_for_each(|name| topic::check_name(name))?;
         self.reader = Some(Reader::open(&self.config, &self.topics, &self.start, &self.progress, cx)?);
         Ok(())
     }
 
-    fn poll(&mut self, out: &mut SourceBatch<T>, _budget: Duration) -> Result<SourceStatus> {
+    fn poll(&mut self, out: &mut SourceBatch<T>, budget: Duration) -> Result<SourceStatus> {
         let Some(reader) = &mut self.reader else {
             return Err(TaskError::internal("a Kafka source was polled before it was opened"));
         };
-        reader.poll(out, &mut self.decoder, self.skip_tombstones)
+        reader.poll(out, &mut self.decoder, self.skip_tombstones, budget)
     }
 
     fn close(&mut self, _outcome: Closing) {

@@ -12,6 +12,8 @@ use weir_engine::{
 use super::*;
 use crate::format::{Bytes, Decoder, Encoder, Json};
 
+mod dry;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Event {
     user: u64,

@@ -61,7 +61,7 @@ fn bad_options_are_refused_with_a_reason() {
         assert!(!output.status.success() && said.contains(reason), "{args:?}: {said}");
     };
     refused(&["--events", "0"], "at least 1");
-    refused(&["--parallelism", "0"], "parallelism 0");
+    refused(&["--parallelism", "0"], "--parallelism");
     refused(&["--parallelism", "129"], "between 1 and 128");
     refused(&["--rate", "0"], "positive number");
     refused(&["--file", "/no/such/file"], "/no/such/file");

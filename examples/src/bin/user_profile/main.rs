@@ -6,14 +6,17 @@ mod job;
 mod live;
 mod questions;
 mod replay;
+mod say;
 mod verify;
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use clap::builder::RangedU64ValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_connectors::prelude::*;
 use weir_engine::http::HttpPort;
@@ -24,6 +27,7 @@ use crate::input::Input;
 use crate::live::Live;
 use crate::questions::Question;
 use crate::replay::replay;
+use crate::say::{complain, say};
 use crate::verify::{Verdict, verify};
 
 /// Events carry strings between threads: an allocator made for that halves the time they cost.
@@ -42,13 +46,15 @@ struct Options {
     #[arg(long, value_name = "CSV", conflicts_with = "events")]
     file: Option<PathBuf>,
     /// Subtasks of each operator [default: the number of cores].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     parallelism: Option<usize>,
     /// Kafka brokers, host:port[,…] [default: a broker inside this process].
     #[arg(long, env = "KAFKA_BROKERS", value_name = "LIST")]
     brokers: Option<String>,
     /// Partitions of the topic, when it has to be created.
-    #[arg(long, default_value_t = 4, value_name = "N")]
+    #[arg(long, default_value_t = 4, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     partitions: i32,
     /// Replays at most so many events per second [default: 2,500 for the file, no limit for the generator].
     #[arg(long, value_name = "RECORDS/S")]
@@ -72,7 +78,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(e) => {
-            eprintln!("error: {e:#}");
+            complain(&e);
             ExitCode::FAILURE
         }
     }
@@ -107,16 +113,16 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     if let Some(format) = &options.plan {
         let plan = job.plan()?;
         match format.as_str() {
-            "text" => print!("{plan}"),
-            "dot" => print!("{}", plan.to_dot()),
-            "json" => println!("{}", plan.to_json()),
+            "text" => say(plan.to_string().trim_end())?,
+            "dot" => say(plan.to_dot().trim_end())?,
+            "json" => say(plan.to_json())?,
             other => bail!("--plan {other}: text, dot or json"),
         }
         return Ok(true);
     }
     let serving = port.map(|port| port.profiles(&profiles).serve()).transpose()?;
     if let Some(serving) = &serving {
-        println!("serving http://{}/", serving.address());
+        say(format_args!("serving http://{}/", serving.address()))?;
     }
     kafka.create_topic(job::TOPIC, options.partitions)?;
     let running = job.start_with_signals()?;
@@ -126,14 +132,18 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     await_start(&running)?;
 
     let questions = questions::questions(&input);
-    println!("\n{} events; {} segments asked for while they change:", input.len(), questions.len());
+    say(format_args!("\n{} events; {} segments asked for while they change:", input.len(), questions.len()))?;
     let live = Live::start(profiles.reader(), &questions)?;
     let began = Instant::now();
-    replay(&input, &kafka, progress, rate, &running, |done| report(done, input.len()))?;
+    replay(&input, &kafka, progress, rate, &running, |done| {
+        report(done, input.len());
+        // What ended the questions is said when they are stopped.
+        if live.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
     running.drain(EndKind::Flush);
     let report = running.wait().context("the job did not finish")?;
     let seconds = began.elapsed().as_secs_f64();
-    let asked = live.stop();
+    let asked = live.stop()?;
 
     let read = report
         .tasks
@@ -141,7 +151,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         .filter(|t| t.task.chain.as_str() == "behaviour")
         .map(|t| t.records_in)
         .sum::<u64>();
-    println!(
+    say(format_args!(
         "\n{read} events in {seconds:.2} s ({:.0}/s), {asked} answers meanwhile{}",
         read as f64 / seconds,
         metrics::process::read().map_or(String::new(), |p| format!(
@@ -150,22 +160,22 @@ fn run(options: &Options) -> anyhow::Result<bool> {
             p.peak_resident_bytes >> 20,
             p.threads
         ))
-    );
+    ))?;
     let verdict = verify(&input, &profiles.reader(), &questions)?;
-    print_table(&questions, &verdict);
+    say_table(&questions, &verdict)?;
     for line in verdict.differing.iter().take(10) {
-        println!("differs: {line}");
+        say(format_args!("differs: {line}"))?;
     }
     let equal = verdict.asked - verdict.differing.len();
     let all_equal = verdict.differing.is_empty() && read == input.len();
     if read != input.len() {
-        println!("differs: {read} events arrived, {} were sent", input.len());
+        say(format_args!("differs: {read} events arrived, {} were sent", input.len()))?;
     }
     if let Some(serving) = serving {
-        println!("\nstill answering at http://{}/ until Ctrl-C", serving.address());
+        say(format_args!("\nstill answering at http://{}/ until Ctrl-C", serving.address()))?;
         weir_engine::http::until_interrupted()?;
     }
-    println!("verified: {equal} of {} answers equal a plain loop over the input", verdict.asked);
+    say(format_args!("verified: {equal} of {} answers equal a plain loop over the input", verdict.asked))?;
     Ok(all_equal)
 }
 
@@ -197,10 +207,10 @@ fn report(done: u64, of: u64) {
     });
 }
 
-fn print_table(questions: &[Question], verdict: &Verdict) {
-    println!("\n{:>8}  {:<48}  condition", "users", "segment");
+fn say_table(questions: &[Question], verdict: &Verdict) -> anyhow::Result<()> {
+    say(format_args!("\n{:>8}  {:<48}  condition", "users", "segment"))?;
     for (q, count) in questions.iter().zip(&verdict.counts) {
-        println!("{count:>8}  {:<48}  {}", q.name, q.condition);
+        say(format_args!("{count:>8}  {:<48}  {}", q.name, q.condition))?;
     }
-    println!();
+    say("")
 }

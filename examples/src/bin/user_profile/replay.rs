@@ -1,5 +1,6 @@
 //! Writes the input into the topic, in event-time order, and waits until the job has read all of it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,14 +13,15 @@ use crate::input::Input;
 use crate::job::TOPIC;
 
 /// Replays `input` as JSON keyed by user. It never runs so far ahead of the reader that a small broker would drop what
-/// was not read. Returns when every record has been read; `report` hears how many.
+/// was not read. Returns when every record has been read; `report` hears how many, and may
+/// break it off.
 pub(crate) fn replay(
     input: &Input,
     kafka: &KafkaConfig,
     read: Progress,
     rate: Option<f64>,
     reader: &JobHandle,
-    mut report: impl FnMut(u64),
+    mut report: impl FnMut(u64) -> ControlFlow<()>,
 ) -> anyhow::Result<()> {
     let n = input.len();
     let from: u64 = offsets(&read);
@@ -49,7 +51,10 @@ pub(crate) fn replay(
     let writing = job.start()?;
     loop {
         let done = offsets(&read) - from;
-        report(done);
+        if report(done).is_break() {
+            writing.cancel();
+            return Ok(());
+        }
         if done >= n && writing.is_over() {
             writing.wait()?;
             return Ok(());

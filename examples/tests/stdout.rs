@@ -1,0 +1,75 @@
+//! The main example when nobody reads what it says, or it cannot be asked what it was: one error, status 1, no panic.
+
+use std::process::{Command, Output, Stdio};
+
+fn user_profile(args: &[&str], stdout: Stdio) -> Output {
+    let child = Command::new(env!("CARGO_BIN_EXE_user_profile"))
+        .args(["--log", "off"])
+        .args(args)
+        .stdout(stdout)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the example starts");
+    child.wait_with_output().expect("it ends")
+}
+
+fn fails(output: &Output, status: i32, said: &str) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{text}");
+    assert!(text.contains(said) && !text.contains("panicked"), "{text}");
+}
+
+/// The writing end of a pipe whose reader is gone.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn a_closed_stdout_is_an_error() {
+    for args in [&["--plan", "text"][..], &["--plan", "json"], &[]] {
+        fails(&user_profile(args, closed()), 1, "error: cannot write to stdout: Broken pipe");
+    }
+}
+
+#[test]
+fn a_stdout_closed_while_it_runs_ends_it_early() {
+    use std::io::{BufRead, BufReader};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_user_profile"))
+        .args(["--log", "off", "--events", "100000000", "--rate", "5000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the example starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+    for _ in 0..2 {
+        lines.read_line(&mut String::new()).expect("a line");
+    }
+    drop(lines);
+    fails(&child.wait_with_output().expect("it ends"), 1, "error: cannot write to stdout: Broken pipe");
+}
+
+#[test]
+fn a_full_stdout_is_an_error() {
+    let Ok(full) = std::fs::File::create("/dev/full") else { return };
+    fails(&user_profile(&["--plan", "dot"], full.into()), 1, "error: cannot write to stdout: No space left");
+}
+
+#[test]
+fn options_out_of_range_are_refused_by_name() {
+    for option in ["--partitions", "--parallelism"] {
+        for value in ["0", "-1"] {
+            let output = user_profile(&[option, value], Stdio::null());
+            fails(&output, 2, option);
+            fails(&output, 2, &format!("invalid value '{value}'"));
+        }
+    }
+}
+
+#[test]
+fn an_error_names_its_cause_once() {
+    let output = user_profile(&["--parallelism", "129"], Stdio::null());
+    fails(&output, 1, "between 1 and 128");
+    assert_eq!(String::from_utf8_lossy(&output.stderr).matches("between 1 and 128").count(), 1);
+}

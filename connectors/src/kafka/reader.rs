@@ -345,7 +345,7 @@ impl Patience {
     /// Counts one thing passed over; true when the poll has been at it for long enough.
     fn is_over(&mut self) -> bool {
         self.passed += 1;
-        if self.passed % PASSED_PER_LOOK != 0 {
+        if !self.passed.is_multiple_of(PASSED_PER_LOOK) {
             return false;
         }
         let now = Instant::now();

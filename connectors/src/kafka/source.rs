@@ -29,7 +29,9 @@ pub enum Start {
 /// Reads any number of topics, each with any number of partitions, until the job drains.
 ///
 /// *Partitions* are dealt out to the subtasks ([`assign`](super::assign::assign)); a subtask may read many or none. Each is
-/// a split with a watermark of its own. Partitions added while the job runs are read after its next start.
+/// a split with a watermark of its own. One that has been read dry can fall idle while others are still full; but the client
+/// tells of it by the partition's number alone, so when a subtask reads that number of several topics, these are dry only
+/// once nothing at all is ready. One source per topic, and `union`, has no such limit. Partitions added while the job runs are read after its next start.
 ///
 /// *Offsets* are the job's: the client commits none and never resets one. When the wanted offset is gone, because records
 /// were deleted before they were read or the log was cut, the job fails and names topic, partition and offsets. Holes

@@ -154,8 +154,9 @@ impl<T> SourceBatch<T> {
     }
 
     /// Says that a split has been read dry: nothing more is there just now. A record of it ends that. Only a split that has
-    /// been dry for long enough is idle; a poll that ends in [`SourceStatus::Idle`] says it of every split, so a source
-    /// needs this only when some of its splits can be dry while others keep it busy.
+    /// been dry for long enough is idle. A poll that ends in [`SourceStatus::Idle`] says it of every split that was never
+    /// told of by this, and one that ends in [`SourceStatus::More`] takes that back, so a source needs this only when some of
+    /// its splits can be dry while others keep it busy.
     pub fn split_drained(&mut self, split: SplitId) {
         self.splits.push((split, SplitNews::Drained(self.records.len())));
     }

@@ -99,8 +99,6 @@ pub(crate) struct SplitClocks {
     strategy: Watermarks,
     frontier: Frontier,
     splits: Vec<Split>,
-    /// The source says itself which splits it has read dry.
-    told: bool,
 }
 
 #[derive(Debug)]
@@ -108,19 +106,21 @@ struct Split {
     id: SplitId,
     /// Since when it has been known to hold nothing. A split that nobody has looked into is not silent.
     dry: Option<Duration>,
+    /// The source says itself when this split is dry.
+    told: bool,
     live: bool,
 }
 
 impl SplitClocks {
     pub(crate) fn new(strategy: Watermarks) -> Self {
-        SplitClocks { strategy, frontier: Frontier::new(0), splits: Vec::new(), told: false }
+        SplitClocks { strategy, frontier: Frontier::new(0), splits: Vec::new() }
     }
 
     fn index(&mut self, id: SplitId) -> usize {
         match self.splits.iter().position(|s| s.id == id) {
             Some(i) => i,
             None => {
-                self.splits.push(Split { id, dry: None, live: true });
+                self.splits.push(Split { id, dry: None, told: false, live: true });
                 self.frontier.add()
             }
         }
@@ -136,29 +136,30 @@ impl SplitClocks {
         self.frontier.end(i)
     }
 
-    /// The source says that `id` holds nothing more. From the first such word on, nothing else counts as dry.
+    /// The source says that `id` holds nothing more. From the first such word on, nothing else counts for this split.
     pub(crate) fn drained(&mut self, id: SplitId, now: Duration) {
-        if !std::mem::replace(&mut self.told, true) {
-            self.splits.iter_mut().for_each(|s| s.dry = None);
-        }
         let i = self.index(id);
-        self.splits[i].dry.get_or_insert(now);
+        let split = &mut self.splits[i];
+        if !std::mem::replace(&mut split.told, true) {
+            split.dry = None;
+        }
+        split.dry.get_or_insert(now);
+    }
+
+    fn guessed(&mut self) -> impl Iterator<Item = &mut Split> {
+        self.splits.iter_mut().filter(|s| !s.told)
     }
 
     /// A poll found nothing more in any split.
     pub(crate) fn all_drained(&mut self, now: Duration) {
-        if !self.told {
-            for split in &mut self.splits {
-                split.dry.get_or_insert(now);
-            }
+        for split in self.guessed() {
+            split.dry.get_or_insert(now);
         }
     }
 
     /// A poll ended with more to come, from whichever split: for all anyone knows, from every one.
     pub(crate) fn more_to_come(&mut self) {
-        if !self.told {
-            self.splits.iter_mut().for_each(|s| s.dry = None);
-        }
+        self.guessed().for_each(|s| s.dry = None);
     }
 
     /// `id` gave records, the latest at `latest`.
@@ -244,12 +245,11 @@ mod tests {
         let mut clocks = SplitClocks::new(Watermarks::monotonic().idle_after(s(2)));
         clocks.started(A);
         clocks.started(B);
-        // Before it has fetched anything a poll finds nothing, which says nothing of B.
+        // Before it has fetched anything a poll finds nothing, which says nothing of B once there is something.
         clocks.all_drained(s(0));
-        clocks.drained(A, s(1));
-        assert_eq!(clocks.tick(s(9)), Advance::default());
-        clocks.observe(A, EventTime(100));
+        clocks.observe(A, EventTime(99));
         clocks.more_to_come();
+        assert_eq!(clocks.tick(s(9)), Advance::default());
         clocks.drained(B, s(10));
         clocks.observe(A, EventTime(101));
         clocks.more_to_come();

@@ -17,3 +17,4 @@ pub(crate) mod pump;
 pub(crate) mod source_input;
 pub(crate) mod stats;
 pub(crate) mod task;
+pub(crate) mod timestamps;

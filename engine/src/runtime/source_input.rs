@@ -17,37 +17,11 @@ use crate::runtime::input::{Control, Input, Turn};
 use crate::runtime::mail::Mailbox;
 use crate::runtime::pace::Pace;
 use crate::runtime::stats::TaskStats;
+use crate::runtime::timestamps::Timestamps;
 use crate::side::{SideOutput, SideSlot};
 use crate::source::{Source, SourceBatch, SourceStatus, SplitNews};
 use crate::time::{EventTime, Watermark};
 use crate::watermarks::{SplitClocks, Watermarks};
-
-/// How a record of `T` says when it happened.
-pub(crate) trait Timestamps<T>: Clone + Send + 'static {
-    fn stamp(&mut self, records: &mut [Record<T>]);
-}
-
-/// Keeps the time that the source gave.
-#[derive(Clone)]
-pub(crate) struct SourceTime;
-
-impl<T> Timestamps<T> for SourceTime {
-    fn stamp(&mut self, _: &mut [Record<T>]) {}
-}
-
-/// Asks the value.
-#[derive(Clone)]
-pub(crate) struct Extract<F>(pub(crate) F);
-
-impl<T, F: FnMut(&T) -> i64 + Clone + Send + 'static> Timestamps<T> for Extract<F> {
-    #[inline]
-    fn stamp(&mut self, records: &mut [Record<T>]) {
-        for r in records {
-            // The least moment means "no time"; a record that claims it gets the next one.
-            r.time = EventTime((self.0)(&r.value).max(i64::MIN + 1));
-        }
-    }
-}
 
 /// What the DSL says about a source besides its code.
 #[derive(Clone)]

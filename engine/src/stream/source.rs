@@ -3,7 +3,8 @@
 use crate::dead_letter::{BadRecords, DeadLetter};
 use crate::graph::{Asked, From, GraphRef, OperatorInfo};
 use crate::plan::PlanError;
-use crate::runtime::source_input::{Extract, SourceInput, SourceSettings, SourceTime, Timestamps};
+use crate::runtime::source_input::{SourceInput, SourceSettings};
+use crate::runtime::timestamps::{Extract, SourceTime, Timestamps};
 use crate::side::SideSlot;
 use crate::source::Source;
 use crate::stream::{Head, Stream, read};

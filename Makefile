@@ -28,7 +28,8 @@ test: setup ## run every test and doc test (ARGS=...)
 
 bench: setup ## run all benchmarks, or one (NAME=exchange); each checks its result first
 	@echo '==> building the benchmarks and running $(or $(NAME),all of them); other work on this machine spoils the figures'
-	@$(ENV) cargo run --release -p weir-integration-tests --bin bench -- $(NAME) $(ARGS)
+	@$(if $(filter-out exchange kafka,$(or $(NAME),chain)),$(ENV) cargo run --release -p weir-integration-tests --bin bench-strings -- $(NAME) $(ARGS))
+	@$(if $(filter-out chain,$(or $(NAME),all)),$(ENV) cargo run --release -p weir-integration-tests --bin bench -- $(NAME) $(ARGS))
 
 soak: setup ## run the long tests (minutes to hours)
 	@echo '==> building the tests in release and running them with the long ones at full length (WEIR_SOAK=1)'

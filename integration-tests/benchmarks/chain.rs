@@ -9,7 +9,7 @@ use anyhow::ensure;
 use weir_engine::*;
 use weir_operators::prelude::*;
 
-use crate::Scale;
+use crate::cli::Scale;
 use crate::measure::{Comparison, alternate, peak_rss_mib};
 
 const RECORDS: u64 = 20_000_000;

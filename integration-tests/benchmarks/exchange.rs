@@ -13,7 +13,7 @@ use weir_engine::*;
 use weir_operators::prelude::*;
 use weir_state::key_hash;
 
-use crate::Scale;
+use crate::cli::Scale;
 use crate::measure::{Comparison, alternate, peak_rss_mib};
 
 const RECORDS: u64 = 50_000_000;

@@ -13,7 +13,7 @@ use weir_connectors::prelude::*;
 use weir_engine::*;
 use weir_operators::prelude::*;
 
-use crate::Scale;
+use crate::cli::Scale;
 use crate::measure::{Comparison, alternate, peak_rss_mib};
 
 const TOPIC: &str = "bench";

@@ -1,70 +1,12 @@
 //! `make bench`: each benchmark checks its result, compares with a baseline in the same run, and prints a table and JSON.
 
-mod chain;
+mod cli;
 mod exchange;
 mod kafka;
 mod measure;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-/// Both sides of every benchmark use it: the system's allocator keeps only seven freed strings per thread and size at hand.
-#[cfg(not(feature = "system-allocator"))]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Benchmarks of Weir. The last line of each is one JSON object.
-#[derive(Parser)]
-struct Options {
-    /// Which to run; all when none is named.
-    names: Vec<String>,
-    /// Small sizes and one round: proves that the benchmarks build, run and check. Its times mean nothing.
-    #[arg(long)]
-    smoke: bool,
-    /// Rounds per benchmark; the two sides alternate and medians are reported.
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-}
-
-/// How much to do.
-#[derive(Clone, Copy)]
-pub(crate) struct Scale {
-    rounds: usize,
-    smoke: bool,
-}
-
-impl Scale {
-    /// `full` records, or a thousandth of it in a smoke run.
-    pub(crate) fn records(self, full: u64) -> u64 {
-        if self.smoke { full / 1000 } else { full }
-    }
-}
-
-type Benchmark = fn(Scale) -> anyhow::Result<measure::Comparison>;
-
-const ALL: [(&str, Benchmark); 3] =
-    [("chain", chain::run), ("exchange", exchange::run), ("kafka", kafka::run)];
-
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let known: Vec<_> = ALL.iter().map(|(name, _)| *name).collect();
-    if let Some(unknown) = options.names.iter().find(|n| !known.contains(&n.as_str())) {
-        eprintln!("there is no benchmark {unknown:?}: choose among {}", known.join(", "));
-        return ExitCode::FAILURE;
-    }
-    let scale = Scale { rounds: if options.smoke { 1 } else { options.rounds.max(1) }, smoke: options.smoke };
-    for (name, benchmark) in ALL {
-        if !options.names.is_empty() && !options.names.iter().any(|n| n == name) {
-            continue;
-        }
-        match benchmark(scale) {
-            Ok(comparison) => comparison.print(name),
-            Err(e) => {
-                eprintln!("{name}: the result is wrong or the run failed, so no time is printed: {e:#}");
-                return ExitCode::FAILURE;
-            }
-        }
-    }
-    ExitCode::SUCCESS
+    cli::run(&[("exchange", exchange::run), ("kafka", kafka::run)])
 }

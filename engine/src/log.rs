@@ -27,7 +27,11 @@ pub struct LogError {
 /// # Ok::<(), weir_engine::log::LogError>(())
 /// ```
 pub fn init(filter: &str) -> Result<(), LogError> {
+    // The HTTP server tells of its threads at info: news to nobody, unless it is asked for.
+    let quiet =
+        if filter.contains("actix") { filter.to_owned() } else { format!("{filter},actix_server=warn") };
     let parsed = EnvFilter::try_new(filter)
+        .and_then(|_| EnvFilter::try_new(quiet))
         .map_err(|e| LogError { filter: filter.to_owned(), reason: e.to_string() })?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(parsed)

@@ -30,10 +30,14 @@ pub(super) fn create_topic(config: &KafkaConfig, topic: &str, partitions: i32, w
     match answer(result) {
         Ok(()) => Ok(true),
         Err(Refusal::Code(Code::TopicAlreadyExists)) => Ok(false),
-        Err(e) => Err(TaskError::external(format!(
-            "Kafka at {} did not create topic {topic} with {partitions} partitions: {e}",
-            config.broker_list()
-        ))),
+        Err(e) => {
+            let reason = admin.inner().context().last_reason();
+            let said = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
+            Err(TaskError::external(format!(
+                "Kafka at {} did not create topic {topic} with {partitions} partitions: {e}{said}",
+                config.broker_list()
+            )))
+        }
     }
 }
 

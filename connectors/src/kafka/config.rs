@@ -171,6 +171,11 @@ impl KafkaConfig {
     /// The client library's configuration: `defaults`, over them what was set, over it all `fixed`. A fixed property that
     /// was set to something else is an error, which says what to do instead.
     pub(crate) fn client(&self, defaults: &[(&str, &str)], fixed: &[Fixed]) -> Result<ClientConfig> {
+        if self.brokers.trim().is_empty() {
+            return Err(TaskError::user(
+                "no Kafka broker is named: give KafkaConfig::brokers host:port, or use KafkaConfig::embedded()",
+            ));
+        }
         let mut client = ClientConfig::new();
         for (property, value) in defaults {
             client.set(*property, *value);

@@ -77,7 +77,7 @@ type Answered = Result<HttpResponse, Refusal>;
 
 async fn index() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain; charset=utf-8").body(
-        "GET /segments/count?q=CONDITION   users who match, e.g. q=buys_total >= 2 and hasAny(categories, ['4756105'])\n\
+        "GET /segments/count?q=CONDITION   users who match; curl -G --data-urlencode \"q=buys_total >= 2\" http://…/segments/count\n\
          GET /segments/ids?q=CONDITION&offset=0&limit=100   who they are\n\
          GET /profiles/USER    every tag of one user\n\
          GET /job              state, tasks and their counts\n\
@@ -114,11 +114,14 @@ struct Read<T> {
     #[serde(flatten)]
     value: T,
     version: Version,
-    age_ms: u64,
+    /// Absent before anything was published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_ms: Option<u64>,
 }
 
 fn read<T: Serialize>(value: T, version: Version) -> HttpResponse {
-    HttpResponse::Ok().json(Read { value, version, age_ms: version.age().as_millis() as u64 })
+    let age_ms = (version.sequence > 0).then(|| version.age().as_millis() as u64);
+    HttpResponse::Ok().json(Read { value, version, age_ms })
 }
 
 /// Queries use the processor, so they run beside the thread that answers, not on it.

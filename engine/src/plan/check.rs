@@ -186,7 +186,10 @@ impl Plan {
             Some(op) => op.uid.clone(),
             // A boundary with nothing behind it: name what feeds it.
             None => match self.edges.iter().find(|e| e.to == chain) {
-                Some(edge) => self.last_uid(edge.from),
+                Some(edge) => match edge.side {
+                    Some(side) => format!("{} ({side})", self.first_uid(edge.from)),
+                    None => self.last_uid(edge.from),
+                },
                 None => String::new(),
             },
         }

@@ -102,7 +102,9 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     // The port first: a start that fails half way should fail before it has begun anything.
     let port = options.serve.as_deref().map(HttpPort::bind).transpose()?;
 
-    let kafka = match &options.brokers {
+    // Set but blank, as compose files do it, is not set.
+    let brokers = options.brokers.as_ref().filter(|list| !list.trim().is_empty());
+    let kafka = match brokers {
         Some(list) => KafkaConfig::brokers(list.clone()),
         None => KafkaConfig::embedded()?,
     };
@@ -140,6 +142,8 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         // What ended the questions is said when they are stopped.
         if live.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
+    // While its tasks are there to be counted.
+    let process = metrics::process::read();
     running.drain(EndKind::Flush);
     let report = running.wait().context("the job did not finish")?;
     let seconds = began.elapsed().as_secs_f64();
@@ -154,7 +158,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     say(format_args!(
         "\n{read} events in {seconds:.2} s ({:.0}/s), {asked} answers meanwhile{}",
         read as f64 / seconds,
-        metrics::process::read().map_or(String::new(), |p| format!(
+        process.map_or(String::new(), |p| format!(
             ", {:.1} s of CPU, {} MiB at most, {} threads",
             p.cpu_seconds,
             p.peak_resident_bytes >> 20,

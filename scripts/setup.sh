@@ -4,9 +4,9 @@
 #   scripts/setup.sh           what is missing, once per machine and version of this script
 #   scripts/setup.sh --force   check everything again
 #
-# Three steps: the Rust toolchain is new enough; a C and C++ compiler and make are there (installed with apt-get where that
-# exists); cargo builds outside the clone. A new step is a function and a word in MACHINE_STEPS (once per machine) or
-# CLONE_STEPS (cheap, every time).
+# The steps: the Rust toolchain is new enough; a C and C++ compiler and make are there (installed with apt-get where that
+# exists); so is what RocksDB is built with, and then RocksDB itself; cargo builds outside the clone and links that RocksDB. A
+# new step is a function and a word in MACHINE_STEPS (once per machine) or CLONE_STEPS (cheap, every time).
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -14,8 +14,8 @@ cd "$ROOT"
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 
-MACHINE_STEPS=(toolchain compilers)
-CLONE_STEPS=(target_folder)
+MACHINE_STEPS=(toolchain compilers rocksdb_tools)
+CLONE_STEPS=(rocksdb target_folder)
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() {
@@ -118,6 +118,51 @@ apt_install() {
         "its message is above; as root: apt-get update && apt-get install -y --no-install-recommends $*"
 }
 
+# ---- rocksdb: built once per machine (scripts/rocksdb.sh says why), and cargo told where it is -------------------------
+
+# bindgen reads RocksDB's header with libclang; the rest builds RocksDB with its own CMake.
+rocksdb_tools() {
+    local missing
+    missing="$(missing_rocksdb_tools)"
+    if [[ -n "$missing" ]] && command -v apt-get >/dev/null; then
+        say "missing, to build RocksDB: ${missing//$'\n'/, }"
+        apt_install cmake ninja-build clang libclang-dev liblz4-dev libzstd-dev
+        missing="$(missing_rocksdb_tools)"
+    fi
+    if [[ -z "$missing" ]]; then
+        say "cmake, ninja, libclang, lz4 and zstd are there (RocksDB is built with them)"
+    else
+        say "still missing: ${missing//$'\n'/, }: cargo will build RocksDB by itself, which can take most of an hour"
+    fi
+}
+
+# One line for each thing that is not there.
+missing_rocksdb_tools() {
+    local tool
+    for tool in cmake ninja; do command -v "$tool" >/dev/null || echo "$tool"; done
+    for tool in lz4 zstd; do
+        printf '#include <%s.h>\n' "$tool" | "${CC:-cc}" -E - >/dev/null 2>&1 || echo "$tool.h"
+    done
+    if [[ -z "${LIBCLANG_PATH:-}" ]] && ! ldconfig -p 2>/dev/null | grep -q libclang &&
+        ! compgen -G '/usr/lib*/llvm*/lib*/libclang*.so*' >/dev/null; then
+        echo libclang
+    fi
+}
+
+# The folder of librocksdb.a, or nothing when cargo builds RocksDB by itself.
+ROCKSDB=""
+
+rocksdb() {
+    if [[ -n "${ROCKSDB_LIB_DIR:-}" ]]; then
+        say "RocksDB comes from $ROCKSDB_LIB_DIR (ROCKSDB_LIB_DIR is set)"
+    elif [[ -n "$(missing_rocksdb_tools)" ]]; then
+        say "RocksDB will be built by cargo"
+    else
+        ROCKSDB="$(bash scripts/rocksdb.sh)" || fail "RocksDB could not be built: its message is above"
+        say "RocksDB is linked from $ROCKSDB"
+    fi
+}
+
 # ---- target_folder: cargo builds outside the clone -------------------------------------------------------------------
 #
 # Each clone has a folder of its own under the cache: cargo tells two clones' versions of one crate apart by modification
@@ -127,45 +172,61 @@ apt_install() {
 MARK="# Written by scripts/setup.sh: builds live outside the clone. Delete this line to keep your own version of the file."
 
 target_folder() {
-    local file=.cargo/config.toml other
-    local target
-    target="$WEIR_CACHE/target/$(basename "$ROOT")-$(printf %s "$ROOT" | cksum | cut -d' ' -f1)"
-    for other in CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR; do
-        if [[ -n "${!other:-}" ]]; then
-            say "builds go to ${!other} ($other is set, so $file is left alone)"
-            return
-        fi
-    done
+    local file=.cargo/config.toml other text
     for other in .cargo/config "$file"; do
         if [[ -e "$other" ]] && ! head -n 1 "$other" | grep -qxF "$MARK"; then
             say "$other is your own: left alone"
+            [[ -z "$ROCKSDB" ]] || say "to link the RocksDB that is built, add to it:" "$(rocksdb_section)"
             return
         fi
     done
-    for other in "${CARGO_HOME:-$HOME/.cargo}"/config{.toml,}; do
-        if [[ -e "$other" ]] && grep -Eq '^[[:space:]]*(build\.)?target-dir[[:space:]]*=' "$other"; then
-            say "builds go where $other says"
-            return
-        fi
-    done
-    [[ -d "$target" ]] || begin_with_dependencies "$target"
-    if ! { mkdir -p "$target" && printf '%s\n' "$ROOT" >"$target/CLONE"; } 2>/dev/null; then
-        say "$target cannot be written: builds go to $ROOT/target"
-        rm -f "$file"
-        return
-    fi
-    local quoted="${target//\\/\\\\}"
-    local text="$MARK
-[build]
-target-dir = \"${quoted//\"/\\\"}\""
+    text="$MARK$(build_section)$(rocksdb_section)"
     if [[ ! -e "$file" || "$(<"$file")" != "$text" ]]; then
         mkdir -p .cargo
         printf '%s\n' "$text" >"$file.new.$$"
         mv "$file.new.$$" "$file"
         say "wrote $file"
     fi
-    say "builds go to $target"
-    forget_gone_clones "$target"
+}
+
+# quoted TEXT: as a TOML string.
+quoted() {
+    local text="${1//\\/\\\\}"
+    printf '"%s"' "${text//\"/\\\"}"
+}
+
+# The variables that librocksdb-sys reads; here rather than exported, so that plain cargo sees what make sees.
+rocksdb_section() {
+    [[ -n "$ROCKSDB" ]] || return 0
+    printf '\n\n[env]\nROCKSDB_LIB_DIR = %s\nROCKSDB_STATIC = "1"' "$(quoted "$ROCKSDB")"
+}
+
+# Where builds go, unless somebody has said so already. What it says goes to stderr: its output is a part of the file.
+build_section() {
+    local target other
+    target="$WEIR_CACHE/target/$(basename "$ROOT")-$(printf %s "$ROOT" | cksum | cut -d' ' -f1)"
+    for other in CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR; do
+        if [[ -n "${!other:-}" ]]; then
+            say "builds go to ${!other} ($other is set)" >&2
+            return
+        fi
+    done
+    for other in "${CARGO_HOME:-$HOME/.cargo}"/config{.toml,}; do
+        if [[ -e "$other" ]] && grep -Eq '^[[:space:]]*(build\.)?target-dir[[:space:]]*=' "$other"; then
+            say "builds go where $other says" >&2
+            return
+        fi
+    done
+    {
+        [[ -d "$target" ]] || begin_with_dependencies "$target"
+        if ! { mkdir -p "$target" && printf '%s\n' "$ROOT" >"$target/CLONE"; } 2>/dev/null; then
+            say "$target cannot be written: builds go to $ROOT/target"
+            return
+        fi
+        say "builds go to $target"
+        forget_gone_clones "$target"
+    } >&2
+    printf '\n\n[build]\ntarget-dir = %s' "$(quoted "$target")"
 }
 
 # begin_with_dependencies TARGET: fills it from the folder of the clone that built last. What cargo may rewrite in place is

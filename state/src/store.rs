@@ -1,0 +1,355 @@
+//! `Store`: the state of one subtask of one operator: its tables, its items, its backend, and how they are frozen and restored.
+
+mod restore;
+mod snapshot;
+mod tables;
+
+use std::fmt;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+
+use crate::backend::{
+    BackendKind, Droppable, LocalFile, MEMORY_FILE, MemoryBackend, PortableWriter, Resources, StateBackend,
+    WriteBatch,
+};
+use crate::error::StateError;
+use crate::key::KeyGroup;
+use crate::keyspace;
+use crate::ttl::Ttl;
+use crate::value::Head;
+
+pub use snapshot::{Frozen, Items, LocalPart, PartFormat, RestoredPart, Snapshot};
+pub use tables::TableMeta;
+use tables::{Now, Tables};
+
+/// What a store is made from.
+#[derive(Clone)]
+pub struct StoreConfig {
+    /// The operator's uid.
+    pub uid: String,
+    /// Which subtask of it.
+    pub subtask: usize,
+    /// The key groups that the subtask owns.
+    pub key_groups: Range<u16>,
+    /// How many key groups the job has.
+    pub groups: u16,
+    /// Which backend.
+    pub backend: BackendKind,
+    /// Where the backend keeps its files; made if it is not there, and empty if it is. One store's alone.
+    pub folder: PathBuf,
+    /// What it shares with every other store of the process.
+    pub resources: Resources,
+    /// How many bytes the typed caches of this store may hold.
+    pub cache_bytes: usize,
+    /// The machine's clock, in milliseconds since the epoch. Read once per batch at most.
+    pub wall_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
+}
+
+impl fmt::Debug for StoreConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "StoreConfig('{}', subtask {}, groups {:?} of {}, {:?} in {})",
+            self.uid,
+            self.subtask,
+            self.key_groups,
+            self.groups,
+            self.backend,
+            self.folder.display()
+        )
+    }
+}
+
+/// The state of one subtask. Cheap to clone; a clone is the same store.
+///
+/// *Order*: `open`; then every table is registered; then [`unclaimed`](Self::unclaimed) tables are refused or dropped; then
+/// records flow. At a barrier the task collects a [`Snapshot`], and one snapshot thread writes it out, one at a time.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    config: StoreConfig,
+    restored: Vec<RestoredPart>,
+    /// Opened with the first table: an operator that keeps only items has no database.
+    backend: OnceLock<Arc<dyn StateBackend>>,
+    tables: Mutex<Tables>,
+    clocks: Arc<Clocks>,
+}
+
+/// What the rule for dropping expired values looks at; outlives no store by much, as a compaction may.
+struct Clocks {
+    wall_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
+    event_time: AtomicI64,
+    rules: RwLock<Vec<(u16, Ttl, Option<i64>)>>,
+}
+
+impl Clocks {
+    fn now(&self) -> Now {
+        Now { wall: (self.wall_ms)(), event: self.event_time.load(Ordering::Relaxed) }
+    }
+
+    /// What may be dropped, judged by the time at which a compaction begins.
+    fn droppable(self: &Arc<Self>) -> Droppable {
+        let clocks = self.clone();
+        Arc::new(move || {
+            let now = clocks.now();
+            let rules = clocks.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
+            Box::new(move |key, value| {
+                let Some((_, table)) = keyspace::split(key) else { return false };
+                let Some((_, ttl, adopted)) = rules.iter().find(|(id, ..)| *id == table) else {
+                    return false;
+                };
+                let Some((head, _)) = Head::read(value) else { return false };
+                ttl.is_over(head.touched, *adopted, now.by(ttl.clock))
+            })
+        })
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({:?}, {} parts restored)", self.0.config, self.0.restored.len())
+    }
+}
+
+impl Store {
+    /// Opens a store, over what a checkpoint or savepoint has kept of it.
+    ///
+    /// `restored`: the parts of all old subtasks of this uid, whatever groups they hold; only the groups wanted are read.
+    /// One RocksDB part with just these groups is taken as it is, by links; else entries are copied.
+    ///
+    /// *Blocking*: reads and writes files.
+    ///
+    /// # Errors
+    /// The parts lack a group, contradict each other or are damaged, or files cannot be read or written.
+    pub fn open(config: StoreConfig, restored: Vec<RestoredPart>) -> Result<Store, StateError> {
+        let event_time = restored.iter().filter_map(kept_event_time).min().unwrap_or(i64::MIN);
+        let store = Store(Arc::new(Inner {
+            tables: Mutex::new(Tables::new(&config.uid)),
+            clocks: Arc::new(Clocks {
+                wall_ms: config.wall_ms.clone(),
+                event_time: AtomicI64::new(event_time),
+                rules: RwLock::default(),
+            }),
+            backend: OnceLock::new(),
+            config,
+            restored,
+        }));
+        store.take_over()?;
+        Ok(store)
+    }
+
+    /// Brings the state of the restored parts into the backend.
+    fn take_over(&self) -> Result<(), StateError> {
+        let Inner { config, restored, .. } = &*self.0;
+        let wanted = &config.key_groups;
+        let parts: Vec<&RestoredPart> = restored.iter().filter(|part| !part.tables.is_empty()).collect();
+        if parts.is_empty() {
+            return Ok(());
+        }
+        if let Some(missing) = restore::missing_group(restored, wanted.clone()) {
+            return Err(StateError::MissingGroups {
+                uid: config.uid.clone(),
+                wanted: wanted.clone(),
+                missing,
+            });
+        }
+        for part in parts {
+            let numbers = self.tables().restore(&part.tables)?;
+            if part.key_groups.start < wanted.end && wanted.start < part.key_groups.end {
+                restore::copy(part, wanted, &numbers, &**self.opened()?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn opened(&self) -> Result<&Arc<dyn StateBackend>, StateError> {
+        let Inner { config, backend, clocks, .. } = &*self.0;
+        if let Some(backend) = backend.get() {
+            return Ok(backend);
+        }
+        let droppable = clocks.droppable();
+        let opened: Arc<dyn StateBackend> = match config.backend {
+            BackendKind::Memory => Arc::new(MemoryBackend::new(droppable)),
+            BackendKind::Rocks => {
+                return Err(StateError::Misused {
+                    uid: config.uid.clone(),
+                    table: String::new(),
+                    what: "this build has no RocksDB yet".to_owned(),
+                });
+            }
+        };
+        Ok(backend.get_or_init(|| opened))
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.0.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True when it was opened over a checkpoint or savepoint.
+    pub fn is_restored(&self) -> bool {
+        !self.0.restored.is_empty()
+    }
+
+    /// The items kept under a list by all old subtasks, with the subtask that kept each.
+    pub fn restored_items(&self, list: &str) -> Vec<(usize, String, serde_json::Value)> {
+        let of = |part: &RestoredPart| {
+            let items = part.items.get(list).cloned().unwrap_or_default();
+            let subtask = part.subtask;
+            items.into_iter().map(move |(key, value)| (subtask, key, value))
+        };
+        self.0.restored.iter().flat_map(of).collect()
+    }
+
+    /// The operator's uid.
+    pub fn uid(&self) -> &str {
+        &self.0.config.uid
+    }
+
+    /// The key groups that the subtask owns.
+    pub fn key_groups(&self) -> Range<u16> {
+        self.0.config.key_groups.clone()
+    }
+
+    /// How many key groups the job has.
+    pub fn groups(&self) -> u16 {
+        self.0.config.groups
+    }
+
+    /// The backend, for tables with a layout of their own.
+    ///
+    /// # Panics
+    /// When no table was restored or registered: such a store has no backend.
+    pub fn backend(&self) -> &Arc<dyn StateBackend> {
+        self.0.backend.get().expect("a table is registered before its bytes are touched")
+    }
+
+    /// Declares a table and gives its number, for keys by [`keyspace`].
+    ///
+    /// *Blocking*: the first one may open a database.
+    ///
+    /// # Errors
+    /// The table was restored and does not fit the declaration, is declared twice, or the backend cannot be opened.
+    pub fn register(&self, meta: TableMeta) -> Result<u16, StateError> {
+        self.register_meta(meta).map(|meta| meta.id)
+    }
+
+    /// As [`register`](Self::register), with all that is now known of the table.
+    pub(crate) fn register_meta(&self, meta: TableMeta) -> Result<TableMeta, StateError> {
+        self.opened()?;
+        let mut tables = self.tables();
+        let meta = tables.register(meta, self.0.clocks.now())?.clone();
+        self.publish_rules(&tables);
+        Ok(meta)
+    }
+
+    fn publish_rules(&self, tables: &Tables) {
+        let rules = tables.metas().filter_map(|meta| Some((meta.id, meta.ttl?, meta.adopted_at))).collect();
+        *self.0.clocks.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+    }
+
+    /// The restored tables that nobody has registered. They stay in every further checkpoint until they are dropped.
+    pub fn unclaimed(&self) -> Vec<String> {
+        self.tables().unclaimed()
+    }
+
+    /// Forgets a table and all that is in it. Before records flow; nothing happens when there is none of that name.
+    ///
+    /// # Errors
+    /// The backend cannot be written.
+    pub fn drop_table(&self, name: &str) -> Result<(), StateError> {
+        let Some(id) = self.tables().remove(name) else { return Ok(()) };
+        self.publish_rules(&self.tables());
+        let mut batch = WriteBatch::default();
+        for group in self.key_groups() {
+            let prefix = keyspace::prefix(KeyGroup(group), id);
+            batch.delete_range(&prefix, &keyspace::after_prefix(&prefix));
+        }
+        self.opened()?.write(&batch)
+    }
+
+    /// Moves the clock that event-time TTLs go by; never back.
+    pub fn event_time(&self, watermark_ms: i64) {
+        let before = self.0.clocks.event_time.fetch_max(watermark_ms, Ordering::Relaxed);
+        if before == i64::MIN && watermark_ms > i64::MIN {
+            let mut tables = self.tables();
+            tables.event_time_begins(watermark_ms);
+            self.publish_rules(&tables);
+        }
+    }
+
+    /// Writes a snapshot to the backend and freezes that into `folder`, which is made. Off the task's thread, one at a time.
+    ///
+    /// Every piece hears how it ended, whatever happens. What lies in `folder` after an error may be deleted.
+    ///
+    /// *Blocking*: writes and flushes files.
+    ///
+    /// # Errors
+    /// A piece cannot be encoded, or files cannot be written: nothing is lost, the pieces go with the next snapshot.
+    pub fn write_out(&self, mut snapshot: Snapshot, folder: &Path) -> Result<LocalPart, StateError> {
+        let files = self.write_and_freeze(&mut snapshot, folder);
+        snapshot.settle(files.is_ok());
+        let format = match self.0.config.backend {
+            BackendKind::Memory => PartFormat::Portable,
+            BackendKind::Rocks => PartFormat::Rocks,
+        };
+        Ok(self.part(snapshot, format, files?))
+    }
+
+    /// As [`write_out`](Self::write_out), for a savepoint: one portable file at `file`, whatever the backend. A folder beside
+    /// it is used meanwhile.
+    ///
+    /// # Errors
+    /// As [`write_out`](Self::write_out).
+    pub fn write_portable(&self, mut snapshot: Snapshot, file: &Path) -> Result<LocalPart, StateError> {
+        let folder = file.with_extension("frozen");
+        let files = self.write_and_freeze(&mut snapshot, &folder);
+        snapshot.settle(files.is_ok());
+        let made = files.and_then(|files| self.to_portable(&files, file));
+        if folder.exists() {
+            fs::remove_dir_all(&folder).map_err(StateError::io("delete", &folder))?;
+        }
+        Ok(self.part(snapshot, PartFormat::Portable, made?))
+    }
+
+    fn write_and_freeze(&self, snapshot: &mut Snapshot, folder: &Path) -> Result<Vec<LocalFile>, StateError> {
+        let Some(backend) = self.0.backend.get() else { return Ok(Vec::new()) };
+        snapshot.write(&mut |batch| backend.write(batch))?;
+        if self.tables().is_empty() { Ok(Vec::new()) } else { backend.freeze(folder) }
+    }
+
+    /// Makes frozen files into one portable file.
+    fn to_portable(&self, frozen: &[LocalFile], file: &Path) -> Result<Vec<LocalFile>, StateError> {
+        let Some(first) = frozen.first() else { return Ok(Vec::new()) };
+        let bytes = match self.0.config.backend {
+            BackendKind::Memory => {
+                fs::rename(&first.path, file).map_err(StateError::io("rename", &first.path))?;
+                first.bytes
+            }
+            BackendKind::Rocks => PortableWriter::create(file)?.finish()?,
+        };
+        Ok(vec![LocalFile { name: MEMORY_FILE.to_owned(), path: file.to_owned(), bytes }])
+    }
+
+    fn part(&self, mut snapshot: Snapshot, format: PartFormat, files: Vec<LocalFile>) -> LocalPart {
+        LocalPart {
+            subtask: self.0.config.subtask,
+            key_groups: self.key_groups(),
+            format,
+            tables: self.tables().metas().cloned().collect(),
+            items: snapshot.take_items(),
+            files,
+        }
+    }
+}
+
+fn kept_event_time(part: &RestoredPart) -> Option<i64> {
+    part.items.get(snapshot::OWN_ITEMS)?.get(snapshot::EVENT_TIME)?.as_i64()
+}
+
+#[cfg(test)]
+#[path = "store/store_tests.rs"]
+mod tests;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::context::TaskContext;
 use crate::ids::OperatorUid;
+use crate::memory::Footprint;
 use crate::plan::{Partitioning, Plan, PlanError, PlannedChain, PlannedEdge, PlannedOperator};
 use crate::runtime::edge::LayEdge;
 use crate::runtime::task::TaskBody;
@@ -39,22 +40,42 @@ pub struct OperatorInfo {
     pub(crate) uid: Option<OperatorUid>,
     pub(crate) kind: &'static str,
     pub(crate) stateful: bool,
+    pub(crate) index: bool,
+    pub(crate) footprint: Footprint,
 }
 
 impl OperatorInfo {
     /// A stateless operator: it may go unnamed, and gets its kind (and a number) for a name.
     pub fn stateless(kind: &'static str) -> Self {
-        OperatorInfo { uid: None, kind, stateful: false }
+        OperatorInfo::new(None, kind, false)
     }
 
     /// An operator that keeps state under `uid`.
     pub fn stateful(kind: &'static str, uid: impl Into<OperatorUid>) -> Self {
-        OperatorInfo { uid: Some(uid.into()), kind, stateful: true }
+        OperatorInfo::new(Some(uid.into()), kind, true)
     }
 
     /// A stateless operator with a name of its own.
     pub fn named(kind: &'static str, uid: impl Into<OperatorUid>) -> Self {
-        OperatorInfo { uid: Some(uid.into()), kind, stateful: false }
+        OperatorInfo::new(Some(uid.into()), kind, false)
+    }
+
+    fn new(uid: Option<OperatorUid>, kind: &'static str, stateful: bool) -> Self {
+        OperatorInfo { uid, kind, stateful, index: false, footprint: Footprint::none() }
+    }
+
+    /// The operator's state is a profile index: it gets the index's share of the memory, and no cache.
+    #[must_use]
+    pub fn index(mut self) -> Self {
+        self.index = true;
+        self
+    }
+
+    /// What the operator takes beside its state: a client's buffers and threads.
+    #[must_use]
+    pub fn footprint(mut self, footprint: Footprint) -> Self {
+        self.footprint = footprint;
+        self
     }
 }
 
@@ -64,6 +85,8 @@ pub(crate) struct GraphOperator {
     pub(crate) uid: OperatorUid,
     pub(crate) kind: &'static str,
     pub(crate) stateful: bool,
+    pub(crate) index: bool,
+    pub(crate) footprint: Footprint,
 }
 
 pub(crate) struct Chain {
@@ -171,7 +194,8 @@ impl Graph {
         });
         let number = self.operators;
         self.operators += 1;
-        let operator = GraphOperator { number, uid: uid.clone(), kind: info.kind, stateful: info.stateful };
+        let OperatorInfo { kind, stateful, index, footprint, .. } = info;
+        let operator = GraphOperator { number, uid: uid.clone(), kind, stateful, index, footprint };
         self.chains[chain].operators.push(operator);
         uid
     }
@@ -211,7 +235,13 @@ impl Graph {
         let chains = (self.chains.iter().enumerate())
             .map(|(i, chain)| PlannedChain {
                 operators: (chain.operators.iter())
-                    .map(|o| PlannedOperator { uid: o.uid.to_string(), kind: o.kind, stateful: o.stateful })
+                    .map(|o| PlannedOperator {
+                        uid: o.uid.to_string(),
+                        kind: o.kind,
+                        stateful: o.stateful,
+                        index: o.index,
+                        footprint: o.footprint.clone(),
+                    })
                     .collect(),
                 parallelism: self.parallelism_of(i),
                 complete: chain.recipe.is_some(),

@@ -29,6 +29,7 @@ pub mod http;
 mod ids;
 mod job;
 pub mod log;
+pub mod memory;
 pub mod metrics;
 mod operator;
 mod pipe;

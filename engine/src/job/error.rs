@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::coordinator::Failure;
+use crate::memory::MemoryError;
 use crate::plan::PlanError;
 
 /// Why a job did not finish.
@@ -12,6 +13,9 @@ pub enum JobError {
     /// The job as written makes no sense.
     #[error("plan: {0}")]
     Plan(PlanError),
+    /// It cannot fit into its memory, or has more threads than it may.
+    #[error("memory: {0}")]
+    Memory(Box<MemoryError>),
     /// A task could not be made.
     #[error("deploy: job {job:?} could not make task {task}: an operator panicked in `clone`")]
     Deploy {
@@ -79,5 +83,11 @@ fn after(history: &[Failure]) -> String {
 impl From<PlanError> for JobError {
     fn from(error: PlanError) -> Self {
         JobError::Plan(error)
+    }
+}
+
+impl From<MemoryError> for JobError {
+    fn from(error: MemoryError) -> Self {
+        JobError::Memory(Box::new(error))
     }
 }

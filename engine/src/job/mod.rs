@@ -15,6 +15,7 @@ pub use handle::{JobHandle, JobReport};
 use crate::coordinator::{self, Board, LifeConfig, RestartPolicy};
 use crate::element::EndKind;
 use crate::graph::{Graph, GraphRef};
+use crate::memory::{self, Footprint, MemoryConfig, MemoryError, MemoryPlan, Surroundings};
 use crate::plan::{Plan, PlanError};
 use crate::runtime::address::Address;
 use crate::source::Source;
@@ -34,6 +35,7 @@ use crate::time::{SharedClock, SystemClock};
 pub struct Job {
     graph: GraphRef,
     life: LifeConfig,
+    memory: MemoryConfig,
 }
 
 impl std::fmt::Debug for Job {
@@ -54,6 +56,7 @@ impl Job {
                 on_interrupt: EndKind::Keep,
                 clock: SystemClock::shared(),
             },
+            memory: MemoryConfig::new(),
         }
     }
 
@@ -101,6 +104,14 @@ impl Job {
     #[must_use]
     pub fn channel_depth(self, elements: usize) -> Self {
         self.graph.borrow_mut().channel_depth = elements;
+        self
+    }
+
+    /// What its process may take in memory and threads, and how that is divided ([`MemoryConfig`] shows it; default: the
+    /// cgroup's limit, else what the machine has). A job that cannot fit is refused when it starts.
+    #[must_use]
+    pub fn memory(mut self, config: MemoryConfig) -> Self {
+        self.memory = config;
         self
     }
 
@@ -231,6 +242,27 @@ impl Job {
         self.graph.borrow().plan()
     }
 
+    /// The memory and threads that it would start with here and now, without running it.
+    ///
+    /// # Errors
+    /// What is wrong with the job as written, or that it does not fit: with every share, and what to change.
+    ///
+    /// ```
+    /// # use weir_engine::{memory::MemoryConfig, prelude::*, testkit::*};
+    /// let job = Job::named("cramped").parallelism(1).memory(MemoryConfig::new().limit(1 << 20));
+    /// job.source("in", ScriptSource::of([(1, 0)])).without_event_time().sink("out", NullSink);
+    /// let error = job.memory_plan().unwrap_err().to_string();
+    /// assert!(error.contains("of memory and there are 1 MiB (set by the job):") && error.contains("headroom"));
+    /// ```
+    pub fn memory_plan(&self) -> Result<MemoryPlan, JobError> {
+        Ok(self.plan_memory(&self.plan()?)?)
+    }
+
+    fn plan_memory(&self, plan: &Plan) -> Result<MemoryPlan, MemoryError> {
+        let control = Footprint::process("control", 0, 1);
+        MemoryPlan::of(&memory::ask(plan, &self.memory, &Surroundings::here(), &control, false))
+    }
+
     /// Starts the job and returns at once; tasks open in the background. A [`crate::Shared`] stream that was kept must
     /// not be read from any more.
     ///
@@ -282,6 +314,8 @@ impl Job {
             plan.edges.iter().map(|e| e.channels).sum::<usize>(), began.elapsed()
         );
         tracing::debug!("{plan}");
+        let memory = self.plan_memory(&plan)?;
+        memory.say();
         let board = Arc::new(Board::new(plan.clone(), self.life.clock.now_ms()));
         // Streams that were kept by the caller share the graph; from here on they write into an empty one.
         let graph = self.graph.replace(Graph::started(&plan.job));

@@ -202,8 +202,11 @@ mod tests {
     use super::*;
 
     fn chain(uids: &[&str], parallelism: usize) -> PlannedChain {
-        let operators =
-            uids.iter().map(|u| PlannedOperator { uid: (*u).into(), kind: "map", stateful: false });
+        let operators = uids.iter().map(|u| PlannedOperator {
+            uid: (*u).into(),
+            kind: "map",
+            ..PlannedOperator::default()
+        });
         PlannedChain { operators: operators.collect(), parallelism, complete: true }
     }
 

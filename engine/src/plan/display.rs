@@ -9,10 +9,14 @@ impl fmt::Display for Plan {
         let channels: usize = self.edges.iter().map(|e| e.channels).sum();
         writeln!(
             f,
-            "job {} · {} tasks on {} threads · {} channels of {} batches · {} key groups",
+            "job {} · {} tasks on {} threads{} · {} channels of {} batches · {} key groups",
             self.job,
             self.tasks(),
             self.tasks(),
+            match self.client_threads() {
+                0 => String::new(),
+                n => format!(", clients on {n}"),
+            },
             channels,
             self.channel_depth,
             self.key_groups

@@ -7,10 +7,12 @@ use serde::Serialize;
 
 pub use check::PlanError;
 
+use crate::memory::Footprint;
+
 pub use crate::runtime::edge::Partitioning;
 
 /// One operator of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PlannedOperator {
     /// Its uid.
     pub uid: String,
@@ -18,6 +20,16 @@ pub struct PlannedOperator {
     pub kind: &'static str,
     /// Whether it keeps state under its uid.
     pub stateful: bool,
+    /// Whether its state is a profile index.
+    #[serde(skip_serializing_if = "is_false")]
+    pub index: bool,
+    /// What it takes outside its tasks: buffers and threads of a client.
+    #[serde(skip_serializing_if = "Footprint::is_none")]
+    pub footprint: Footprint,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// One fused chain: as many tasks as its parallelism, each a thread.
@@ -75,9 +87,18 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many tasks run, each on its own thread. Clients (Kafka, databases) add threads of their own.
+    /// How many tasks run, each on its own thread. Clients add threads of their own: [`Plan::client_threads`].
     pub fn tasks(&self) -> usize {
         self.chains.iter().map(|c| c.parallelism).sum()
+    }
+
+    /// How many threads the clients of sources and sinks start, as they declare; what the whole process has one of is
+    /// counted for each that names it.
+    pub fn client_threads(&self) -> usize {
+        let of = |c: &PlannedChain| {
+            c.operators.iter().map(|op| op.footprint.threads(c.parallelism)).sum::<usize>()
+        };
+        self.chains.iter().map(of).sum()
     }
 
     /// The plan as JSON.

@@ -157,9 +157,12 @@ impl TagChunk {
     /// Says whether a user has a set at all, be it empty.
     #[inline]
     pub(crate) fn put_presence(&mut self, local: u16, present: bool) {
-        let TagChunk::Set { has, .. } = self else { return };
+        let TagChunk::Set { has, forward, .. } = self else { return };
         let had = has.contains(local.into());
-        mark(has, local, had, present);
+        if had != present {
+            forward.mark(local, present);
+            mark(has, local, had, present);
+        }
     }
 }
 

@@ -7,34 +7,48 @@ use std::sync::Arc;
 /// Marks a user without a value in an [`EnumPage`].
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Pages of one tag in one chunk; a page nobody wrote to does not exist.
-#[derive(Debug, Clone)]
-pub(crate) struct Column<P>(Vec<Option<Arc<P>>>);
+/// Pages of one tag in one chunk, each of `USERS` users; a page nobody wrote to does not exist.
+#[derive(Debug)]
+pub(crate) struct Column<P, const USERS: usize = PAGE>(Vec<Option<Arc<P>>>);
 
-impl<P> Default for Column<P> {
+impl<P, const USERS: usize> Default for Column<P, USERS> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<P: Clone + Default> Column<P> {
+impl<P, const USERS: usize> Clone for Column<P, USERS> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<P: Clone, const USERS: usize> Column<P, USERS> {
     #[inline]
     pub(crate) fn page(&self, local: u16) -> Option<&P> {
-        self.0.get(local as usize / PAGE)?.as_deref()
+        self.0.get(local as usize / USERS)?.as_deref()
     }
 
+    /// The page of a user, made by `new` if there is none, copied if it is shared.
     #[inline]
-    pub(crate) fn page_mut(&mut self, local: u16) -> &mut P {
-        let at = local as usize / PAGE;
+    pub(crate) fn page_or(&mut self, local: u16, new: impl FnOnce() -> P) -> &mut P {
+        let at = local as usize / USERS;
         if at >= self.0.len() {
             self.0.resize(at + 1, None);
         }
-        Arc::make_mut(self.0[at].get_or_insert_default())
+        Arc::make_mut(self.0[at].get_or_insert_with(|| Arc::new(new())))
     }
 
     /// The pages that exist, with the position of their first user in the chunk.
-    pub(crate) fn pages(&self) -> impl Iterator<Item = (usize, &P)> {
-        self.0.iter().enumerate().filter_map(|(i, p)| Some((i * PAGE, p.as_deref()?)))
+    pub(crate) fn pages(&self) -> impl Iterator<Item = (usize, &Arc<P>)> {
+        self.0.iter().enumerate().filter_map(|(i, p)| Some((i * USERS, p.as_ref()?)))
+    }
+}
+
+impl<P: Clone + Default, const USERS: usize> Column<P, USERS> {
+    #[inline]
+    pub(crate) fn page_mut(&mut self, local: u16) -> &mut P {
+        self.page_or(local, P::default)
     }
 }
 
@@ -99,27 +113,45 @@ impl Column<IntPage> {
     }
 }
 
-/// The value numbers of each user.
-pub(crate) type SetPage = Packed<u32, PAGE>;
+/// The value numbers of each user, and who has a set, be it an empty one.
+#[derive(Debug, Clone)]
+pub(crate) struct SetPage {
+    pub(crate) has: [u64; PAGE / 64],
+    pub(crate) lists: Packed<u32, PAGE>,
+}
+
+impl Default for SetPage {
+    fn default() -> Self {
+        Self { has: [0; PAGE / 64], lists: Packed::default() }
+    }
+}
 
 impl Column<SetPage> {
     #[inline]
     pub(crate) fn values(&self, local: u16) -> &[u32] {
-        self.page(local).map_or(&[], |p| p.get(local as usize % PAGE))
+        self.page(local).map_or(&[], |p| p.lists.get(local as usize % PAGE))
     }
 
     /// Adds a value the user does not have.
     #[inline]
     pub(crate) fn push(&mut self, local: u16, value: u32) {
         let at = self.values(local).len();
-        self.page_mut(local).insert(local as usize % PAGE, at, value);
+        self.page_mut(local).lists.insert(local as usize % PAGE, at, value);
     }
 
     /// Removes a value the user has.
     #[inline]
     pub(crate) fn take(&mut self, local: u16, value: u32) {
         if let Some(at) = self.values(local).iter().position(|&v| v == value) {
-            self.page_mut(local).remove(local as usize % PAGE, at);
+            self.page_mut(local).lists.remove(local as usize % PAGE, at);
         }
+    }
+
+    /// Says whether the user has a set at all.
+    #[inline]
+    pub(crate) fn mark(&mut self, local: u16, present: bool) {
+        let slot = local as usize % PAGE;
+        let (word, bit) = (&mut self.page_mut(local).has[slot / 64], 1 << (slot % 64));
+        *word = if present { *word | bit } else { *word & !bit };
     }
 }

@@ -3,36 +3,40 @@
 use super::CHUNK_BITS;
 use super::catalogue::Catalogue;
 use super::chunk::{GroupVersion, TagChunk};
-use super::dict::Seeded;
+use super::element::Elements;
 use super::error::ProfileError;
 use super::stamp::{NEVER, Stamps};
 use super::update::{Delta, ProfileUpdate, TagDelta, TagType, TagValue};
 use super::user::UserId;
-use hashbrown::HashMap;
 use std::sync::Arc;
 
-/// What the writer knows of one tag beside what is published.
-#[derive(Debug)]
-enum Memory {
+/// What the writer knows of one tag beside what is published. A clone copies a few pointers per chunk.
+#[derive(Debug, Clone)]
+pub(crate) enum Memory {
     Enum(Stamps),
     Int(Stamps),
     Set(SetMemory),
 }
 
 /// The clocks of a set tag, per user and per element.
-#[derive(Debug, Default)]
-struct SetMemory {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SetMemory {
     /// The newest delta that gave the tag a value, be it an empty one.
-    touched: Stamps,
+    pub(crate) touched: Stamps,
     /// The newest `Set` or `Unset`: elements older than it are gone.
-    cleared: Stamps,
-    /// The newest `Add` or `Remove` of (user, value number); it was the former if the element is there.
-    elements: HashMap<u64, i64, Seeded>,
+    pub(crate) cleared: Stamps,
+    /// The newest `Add` or `Remove` of each element.
+    pub(crate) elements: Elements,
 }
 
-#[inline]
-fn element(local: u32, value: u32) -> u64 {
-    u64::from(local) << 32 | u64::from(value)
+impl Memory {
+    pub(crate) fn new(kind: TagType) -> Self {
+        match kind {
+            TagType::Enum => Memory::Enum(Stamps::default()),
+            TagType::Int => Memory::Int(Stamps::default()),
+            TagType::Set => Memory::Set(SetMemory::default()),
+        }
+    }
 }
 
 /// A validated delta: the tag's number, and for int tags the outcome.
@@ -44,11 +48,19 @@ pub(crate) struct Step {
     int: Option<(Option<i64>, i64)>,
 }
 
-/// A key group's published state, the next one in the making, and the stamps.
-#[derive(Debug, Default)]
+/// A key group's published state, the next one in the making, and the stamps. A clone copies two pointers: what is in it
+/// does not change while the original goes on.
+#[derive(Debug, Clone)]
 pub(crate) struct Group {
     pub(crate) version: Arc<GroupVersion>,
-    memory: Vec<Memory>,
+    /// By tag number.
+    pub(crate) memory: Arc<[Memory]>,
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self { version: Arc::default(), memory: Arc::new([]) }
+    }
 }
 
 impl Group {
@@ -107,7 +119,7 @@ impl Group {
         steps: &[Step],
     ) -> usize {
         self.grow(catalogue);
-        let version = Arc::make_mut(&mut self.version);
+        let (version, memory) = (Arc::make_mut(&mut self.version), Arc::make_mut(&mut self.memory));
         let local = local.unwrap_or_else(|| {
             version.users += 1;
             version.dict.add(user)
@@ -120,7 +132,7 @@ impl Group {
         for (TagDelta { delta, .. }, step) in deltas.iter().zip(steps) {
             let dict = &version.values[step.tag as usize];
             let mut here = Here { chunk: &mut version.chunks[at], step, local };
-            effective += usize::from(match &mut self.memory[step.tag as usize] {
+            effective += usize::from(match &mut memory[step.tag as usize] {
                 Memory::Enum(stamps) => {
                     let value = match delta {
                         Delta::Set(TagValue::Text(v)) => Some(v.as_str()),
@@ -170,13 +182,8 @@ impl Group {
     fn grow(&mut self, catalogue: &Catalogue) {
         let tags = catalogue.tags();
         if self.memory.len() < tags.len() {
-            for (_, kind) in &tags[self.memory.len()..] {
-                self.memory.push(match kind {
-                    TagType::Enum => Memory::Enum(Stamps::default()),
-                    TagType::Int => Memory::Int(Stamps::default()),
-                    TagType::Set => Memory::Set(SetMemory::default()),
-                });
-            }
+            let new = tags[self.memory.len()..].iter().map(|(_, kind)| Memory::new(*kind));
+            self.memory = self.memory.iter().cloned().chain(new).collect();
             Arc::make_mut(&mut self.version).values.resize_with(tags.len(), Arc::default);
         }
     }
@@ -219,10 +226,8 @@ impl SetMemory {
         if time < self.cleared.get(local) {
             return false;
         }
-        let known = self.elements.entry(element(local, value)).or_insert(NEVER);
-        let wins = time > *known || (time == *known && add);
+        let wins = self.elements.note(local, value, time, add);
         if wins {
-            *known = time;
             let has = here.seen().and_then(|c| c.posting(value)).is_some_and(|p| p.contains(local as u16));
             if has != add {
                 here.tag().put_element(local as u16, value, add);
@@ -239,12 +244,11 @@ impl SetMemory {
             self.cleared.set(local, time);
             let values = here.seen().map_or(&[][..], |c| c.set_values(local as u16)).to_vec();
             for value in values {
-                let key = element(local, value);
-                if self.elements.get(&key).is_none_or(|&stamp| stamp < time) {
-                    self.elements.remove(&key);
+                if !self.elements.holds_since(local, value, time) {
                     here.tag().put_element(local as u16, value, false);
                 }
             }
+            self.elements.forget(local, time);
         }
         if valued {
             self.touch(here, time);

@@ -58,6 +58,7 @@ mod catalogue;
 mod chunk;
 mod column;
 mod dict;
+mod element;
 mod error;
 mod eval;
 mod group;

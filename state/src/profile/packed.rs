@@ -40,6 +40,43 @@ impl<T: Copy + PartialEq, const N: usize> Packed<T, N> {
         self.ends[list..].iter_mut().for_each(|e| *e -= 1);
     }
 
+    /// Replaces the item at a place in a list, or inserts one there.
+    #[inline]
+    pub(crate) fn put(&mut self, list: usize, place: Result<usize, usize>, item: T) {
+        match place {
+            Ok(at) => {
+                let at = self.start(list) + at;
+                self.items[at] = item;
+            }
+            Err(at) => self.insert(list, at, item),
+        }
+    }
+
+    /// Keeps the items of a list that `keep` holds for.
+    pub(crate) fn retain(&mut self, list: usize, keep: impl Fn(&T) -> bool) {
+        let kept: Vec<T> = self.get(list).iter().copied().filter(keep).collect();
+        let gone = self.get(list).len() - kept.len();
+        let (start, end) = (self.start(list), self.ends[list] as usize);
+        self.items.splice(start..end, kept);
+        self.ends[list..].iter_mut().for_each(|e| *e -= gone as u32);
+    }
+
+    /// Appends a whole list; lists are appended in order, and none is begun yet behind this one.
+    pub(crate) fn append(&mut self, list: usize, items: impl IntoIterator<Item = T>) {
+        self.items.extend(items);
+        self.ends[list..].fill(self.items.len() as u32);
+    }
+
+    /// The same lists with each item made into another.
+    pub(crate) fn map<U>(&self, each: impl Fn(T) -> U) -> Packed<U, N> {
+        Packed { ends: self.ends, items: self.items.iter().map(|i| each(*i)).collect() }
+    }
+
+    /// The items of all lists, end to end.
+    pub(crate) fn items(&self) -> &[T] {
+        &self.items
+    }
+
     /// Empties a list.
     pub(crate) fn clear(&mut self, list: usize) {
         let (start, end) = (self.start(list), self.ends[list] as usize);
@@ -60,7 +97,16 @@ mod tests {
             let mut model = vec![Vec::new(); 5];
             for (list, kind, at, item) in steps {
                 let len = model[list].len();
+                let any = at as usize % (len + 1);
                 match kind {
+                    2 if item % 4 == 0 => {
+                        packed.retain(list, |i| i % 3 != 0);
+                        model[list].retain(|i| i % 3 != 0);
+                    }
+                    3 if any < len => {
+                        packed.put(list, Ok(any), item);
+                        model[list][any] = item;
+                    }
                     0 if len > 0 => {
                         packed.remove(list, at as usize % len);
                         model[list].remove(at as usize % len);
@@ -70,14 +116,19 @@ mod tests {
                         model[list].clear();
                     }
                     _ => {
-                        packed.insert(list, at as usize % (len + 1), item);
-                        model[list].insert(at as usize % (len + 1), item);
+                        packed.put(list, Err(any), item);
+                        model[list].insert(any, item);
                     }
                 }
                 for (i, list) in model.iter().enumerate() {
                     prop_assert_eq!(packed.get(i), &list[..]);
                 }
             }
+            let mut again = Packed::<u16, 5>::default();
+            (0..5).filter(|i| !model[*i].is_empty()).for_each(|i| again.append(i, model[i].iter().copied()));
+            prop_assert_eq!((again.ends, &again.items), (packed.ends, &packed.items));
+            let doubled = packed.map(|i| u32::from(i) * 2);
+            prop_assert!((0..5).all(|i| doubled.get(i).iter().eq(&model[i].iter().map(|i| u32::from(*i) * 2).collect::<Vec<_>>())));
         }
     }
 }

@@ -38,6 +38,10 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
+    pub(crate) fn of(tags: Vec<Option<Arc<TagChunk>>>) -> Self {
+        Self { tags }
+    }
+
     #[inline]
     pub(crate) fn tag(&self, tag: u32) -> Option<&TagChunk> {
         self.tags.get(tag as usize)?.as_deref()
@@ -71,6 +75,36 @@ impl TagChunk {
             TagType::Set => TagChunk::Set { has, by_value: Postings::default(), forward: Column::default() },
             TagType::Int => TagChunk::Int { has, forward: Column::default() },
         }
+    }
+
+    /// Builds the bitmaps that follow from a column of numbers below `values`; nothing if it has others.
+    pub(crate) fn of_enum(forward: Column<EnumPage>, values: u32) -> Option<Self> {
+        let mut pairs = Vec::new();
+        for (first, page) in forward.pages() {
+            let held = page.0.iter().enumerate().filter(|(_, v)| **v != NONE);
+            pairs.extend(held.map(|(slot, value)| (*value, (first + slot) as u16)));
+        }
+        let has = RoaringBitmap::from_sorted_iter(pairs.iter().map(|p| p.1.into())).ok()?;
+        Some(TagChunk::Enum { has: Arc::new(has), by_value: Postings::of(pairs, values)?, forward })
+    }
+
+    /// Builds the bitmaps that follow from a column of numbers below `values`; nothing if it has others, or one twice.
+    pub(crate) fn of_set(forward: Column<SetPage>, values: u32) -> Option<Self> {
+        let (mut pairs, mut has) = (Vec::new(), RoaringBitmap::new());
+        for (first, page) in forward.pages() {
+            present(&mut has, first, &page.has);
+            for slot in 0..PAGE {
+                pairs.extend(page.lists.get(slot).iter().map(|value| (*value, (first + slot) as u16)));
+            }
+        }
+        Some(TagChunk::Set { has: Arc::new(has), by_value: Postings::of(pairs, values)?, forward })
+    }
+
+    /// Builds the bitmap that follows from a column of integers.
+    pub(crate) fn of_int(forward: Column<IntPage>) -> Option<Self> {
+        let mut has = RoaringBitmap::new();
+        forward.pages().for_each(|(first, page)| present(&mut has, first, &page.has));
+        Some(TagChunk::Int { has: Arc::new(has), forward })
     }
 
     pub(crate) fn has(&self) -> &RoaringBitmap {
@@ -164,6 +198,12 @@ impl TagChunk {
             mark(has, local, had, present);
         }
     }
+}
+
+/// Adds the users of a page, `first` being its first, to those behind whom they come.
+fn present(has: &mut RoaringBitmap, first: usize, words: &[u64; PAGE / 64]) {
+    let slots = (0..PAGE).filter(|slot| words[slot / 64] >> (slot % 64) & 1 == 1);
+    has.extend(slots.map(|slot| (first + slot) as u32));
 }
 
 /// Notes who has a value, touching (and so perhaps copying) the bitmap only on a change.

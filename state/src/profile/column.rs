@@ -39,6 +39,15 @@ impl<P: Clone, const USERS: usize> Column<P, USERS> {
         Arc::make_mut(self.0[at].get_or_insert_with(|| Arc::new(new())))
     }
 
+    /// Puts a whole page where a user's is.
+    pub(crate) fn put_page(&mut self, local: u16, page: P) {
+        let at = local as usize / USERS;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, None);
+        }
+        self.0[at] = Some(Arc::new(page));
+    }
+
     /// The pages that exist, with the position of their first user in the chunk.
     pub(crate) fn pages(&self) -> impl Iterator<Item = (usize, &Arc<P>)> {
         self.0.iter().enumerate().filter_map(|(i, p)| Some((i * USERS, p.as_ref()?)))

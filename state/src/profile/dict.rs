@@ -87,6 +87,19 @@ impl<N: Hash + Eq + Clone> Default for Dict<N> {
 }
 
 impl<N: Hash + Eq + Clone> Dict<N> {
+    /// An empty one with room for `n` names.
+    pub(crate) fn with_capacity(n: usize) -> Self {
+        Self {
+            numbers: papaya::HashMap::with_capacity_and_hasher(n, Seeded::default()),
+            names: boxcar::Vec::with_capacity(n),
+        }
+    }
+
+    /// How many names it has.
+    pub(crate) fn len(&self) -> u32 {
+        self.names.count() as u32
+    }
+
     #[inline]
     pub(crate) fn number<Q>(&self, name: &Q) -> Option<u32>
     where

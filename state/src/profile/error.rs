@@ -2,6 +2,7 @@
 
 use super::update::TagType;
 use super::user::UserId;
+use crate::error::StateError;
 use crate::key::KeyGroup;
 
 /// Why an update, a tag definition or a claim was refused. Nothing of it took effect.
@@ -107,6 +108,12 @@ pub enum ProfileError {
         /// The owner's attempt.
         attempt: u32,
     },
+    /// The writer has no store to be frozen into.
+    #[error("the writer of profile '{space}' keeps nothing; make it with restore_writer to freeze it")]
+    NotKept {
+        /// The profile space.
+        space: String,
+    },
     /// The key groups asked for do not exist.
     #[error("key groups {start}..{end} are not within 0..{groups} of profile '{space}'; use key_groups_of")]
     NoSuchGroups {
@@ -118,6 +125,76 @@ pub enum ProfileError {
         groups: u16,
         /// The profile space.
         space: String,
+    },
+}
+
+/// Why profiles could not be restored. No writer was made; the key groups are free again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// The key groups cannot be claimed, or the space is not well defined.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The store refused, or could not be read.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A tag is stored with another type than the job gives it.
+    #[error(
+        "tag '{tag}' of profile '{space}' is {wanted} in the job but {stored} in the checkpoint; define it as {stored}, or give \
+         the {wanted} tag another name"
+    )]
+    TagType {
+        /// The tag.
+        tag: String,
+        /// The profile space.
+        space: String,
+        /// The type it has in the checkpoint.
+        stored: TagType,
+        /// The type the job gives it.
+        wanted: TagType,
+    },
+    /// The job's profile has another number of key groups than its state.
+    #[error(
+        "profile '{space}' has {groups} key groups and the store {stored}; make it with Profiles::with_key_groups(name, {stored})"
+    )]
+    KeyGroups {
+        /// The profile space.
+        space: String,
+        /// How many it has.
+        groups: u16,
+        /// How many the store has.
+        stored: u16,
+    },
+    /// A piece was written by a version of Weir that knows more.
+    #[error(
+        "profile '{space}', key group {group}: {what} has format {found}, and this build reads {known}; use the build that \
+         wrote it or a newer one"
+    )]
+    Format {
+        /// The profile space.
+        space: String,
+        /// The key group.
+        group: KeyGroup,
+        /// The piece: part, tag and page.
+        what: String,
+        /// Its format.
+        found: u8,
+        /// The format known here.
+        known: u8,
+    },
+    /// A piece is not what was written.
+    #[error(
+        "profile '{space}', key group {group}: {what} is damaged ({reason}); restore from another checkpoint or savepoint"
+    )]
+    Damaged {
+        /// The profile space.
+        space: String,
+        /// The key group.
+        group: KeyGroup,
+        /// The piece: part, tag and page.
+        what: String,
+        /// What is wrong with it.
+        reason: &'static str,
     },
 }
 

@@ -58,6 +58,7 @@ mod catalogue;
 mod chunk;
 mod column;
 mod dict;
+mod durable;
 mod element;
 mod error;
 mod eval;
@@ -76,7 +77,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use error::{ProfileError, QueryError};
+pub use error::{ProfileError, QueryError, RestoreError};
 pub use predicate::{Predicate, Tag, tag};
 pub use reader::{Answer, Digest, Page, Reader, Snapshot, Version};
 pub use space::Profiles;

@@ -82,6 +82,28 @@ impl PostingPage {
 }
 
 impl Postings {
+    /// Sorts who has what of values below `values`; nothing if there are others, or a pair comes twice.
+    pub(crate) fn of(mut pairs: Vec<(u32, u16)>, values: u32) -> Option<Self> {
+        pairs.sort_unstable();
+        let twice = pairs.windows(2).any(|two| two[0] == two[1]);
+        if twice || pairs.last().is_some_and(|last| last.0 >= values) {
+            return None;
+        }
+        let mut postings = Postings::default();
+        for users in pairs.chunk_by(|a, b| a.0 == b.0) {
+            let (value, users) = (users[0].0, users.iter().map(|p| p.1));
+            let page = postings.page_mut(value);
+            let slot = value as usize % VALUES_PAGE;
+            if users.len() > SPARSE_MAX {
+                let bitmap = RoaringBitmap::from_sorted_iter(users.map(u32::from)).ok()?;
+                page.dense.push((slot as u8, Arc::new(bitmap)));
+            } else {
+                page.sparse.append(slot, users);
+            }
+        }
+        Some(postings)
+    }
+
     /// The users of a value, if there are any.
     #[inline]
     pub(crate) fn get(&self, value: u32) -> Option<Posting<'_>> {

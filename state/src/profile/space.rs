@@ -2,11 +2,13 @@
 
 use super::catalogue::Catalogue;
 use super::chunk::GroupVersion;
-use super::error::ProfileError;
+use super::durable::FORMAT;
+use super::error::{ProfileError, RestoreError};
 use super::reader::Reader;
 use super::update::TagType;
 use super::writer::Writer;
 use crate::key::{KEY_GROUPS, KeyGroup};
+use crate::store::{Store, TableMeta};
 use arc_swap::ArcSwap;
 use std::fmt;
 use std::ops::Range;
@@ -133,7 +135,40 @@ impl Profiles {
         self.space.claim(groups.clone(), attempt)?;
         Ok(Writer::new(self.space.clone(), groups, attempt))
     }
+
+    /// Claims the key groups of a store for writing and goes on from what the store was restored with: the same users under
+    /// the same ordinals, the same values, the same stamps. Empty where the store is. Such a writer can be
+    /// [frozen](Writer::freeze).
+    ///
+    /// Tags that are stored and not defined here are defined. What is restored is invisible until it is
+    /// [published](Writer::publish), at [`Writer::watermark`] for instance; readers keep what they have, marked stale.
+    ///
+    /// *Blocking*: reads all of its key groups, about a second per million users and a few tags.
+    ///
+    /// # Errors
+    /// As [`writer`](Self::writer); a tag that is stored with another type; damaged state, named by key group, tag and page; a
+    /// store of another number of key groups.
+    pub fn restore_writer(&self, store: &Store, attempt: u32) -> Result<Writer, RestoreError> {
+        let (groups, stored) = (self.space.groups, store.groups());
+        if groups != stored {
+            return Err(RestoreError::KeyGroups { space: self.name(), groups, stored });
+        }
+        let table = store.register(TableMeta::raw(TABLE, FORMAT.into()))?;
+        let items = store.restored_items(ITEMS).into_iter();
+        let watermarks = items.filter(|(_, key, _)| key == WATERMARK).filter_map(|(.., value)| value.as_i64());
+        let watermark = watermarks.min().unwrap_or(i64::MIN);
+        let mut writer = self.writer(store.key_groups(), attempt)?;
+        writer.restore(table, &**store.backend(), watermark)?;
+        Ok(writer)
+    }
 }
+
+/// The table of a store that profiles lie in; its version is that of all pieces.
+const TABLE: &str = "profile";
+/// The list of items that profiles keep beside it.
+pub(crate) const ITEMS: &str = "profile";
+/// The item that holds the watermark of the last publication before the barrier.
+pub(crate) const WATERMARK: &str = "watermark";
 
 /// What all handles of a space share. Readers touch only what can be loaded without a lock.
 pub(crate) struct Space {
@@ -171,7 +206,7 @@ impl Space {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn define(&self, name: &str, kind: TagType) -> Result<(), ProfileError> {
+    pub(crate) fn define(&self, name: &str, kind: TagType) -> Result<(), ProfileError> {
         let _control = self.control();
         let mut next = (*self.catalogue()).clone();
         if next.add(name, kind)? {

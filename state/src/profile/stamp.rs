@@ -52,7 +52,7 @@ impl StampPage {
     }
 
     #[inline]
-    fn set(&mut self, slot: usize, time: i64) {
+    pub(crate) fn set(&mut self, slot: usize, time: i64) {
         if let StampPage::Narrow { base, offsets } = self {
             match offset_of(*base, time) {
                 Some(n) => {

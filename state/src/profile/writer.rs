@@ -1,10 +1,14 @@
 //! The one writer of a range of key groups: applies whole updates and publishes them by one pointer swap.
 
 use super::catalogue::Catalogue;
-use super::error::ProfileError;
+use super::durable::{FrozenGroups, Kept, read_group};
+use super::error::{ProfileError, RestoreError};
 use super::group::{Group, Step};
-use super::space::{Cell, RangeVersion, Space};
+use super::space::{Cell, ITEMS, RangeVersion, Space, WATERMARK};
 use super::update::ProfileUpdate;
+use crate::backend::StateBackend;
+use crate::key::KeyGroup;
+use crate::store;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,6 +39,10 @@ pub struct Writer {
     steps: Vec<Step>,
     unpublished: usize,
     installed: bool,
+    /// Of the last publication, or what was restored.
+    watermark: i64,
+    /// What the store holds, if there is one.
+    kept: Option<Arc<Kept>>,
 }
 
 impl fmt::Debug for Writer {
@@ -54,10 +62,49 @@ impl Writer {
             steps: Vec::new(),
             unpublished: 0,
             installed: false,
+            watermark: i64::MIN,
+            kept: None,
             space,
             range,
             attempt,
         }
+    }
+
+    /// Goes on from what a store has.
+    pub(crate) fn restore(
+        &mut self,
+        table: u16,
+        backend: &dyn StateBackend,
+        watermark: i64,
+    ) -> Result<(), RestoreError> {
+        let read = self.range.clone().map(|group| read_group(&self.space, KeyGroup(group), table, backend));
+        self.groups = read.collect::<Result<_, _>>()?;
+        self.catalogue = self.space.catalogue();
+        self.watermark = watermark;
+        self.kept = Some(Arc::new(Kept::of(table, self.range.start, &self.groups, &self.catalogue)));
+        Ok(())
+    }
+
+    /// Adds all that was applied so far, published or not, to a snapshot.
+    ///
+    /// Takes microseconds: what is shared with readers anyway is shared with the snapshot, too. Whoever writes the snapshot
+    /// out finds the pages that were touched since the last one that settled, and writes those. Meanwhile and until the next
+    /// one settles, the pages as they were are held: a copy of what is touched between two checkpoints.
+    ///
+    /// # Errors
+    /// [`ProfileError::NotKept`] if the writer was made without a store.
+    pub fn freeze(&mut self, into: &mut store::Snapshot) -> Result<(), ProfileError> {
+        into.add(Box::new(self.frozen()?));
+        into.item(ITEMS, WATERMARK, self.watermark.into());
+        Ok(())
+    }
+
+    pub(crate) fn frozen(&self) -> Result<FrozenGroups, ProfileError> {
+        let catalogue = self.space.catalogue();
+        let Some(kept) = self.kept.clone() else {
+            return Err(ProfileError::NotKept { space: catalogue.space.to_string() });
+        };
+        Ok(FrozenGroups { kept, groups: self.groups.clone(), catalogue, values: Vec::new() })
     }
 
     /// Applies a whole update, or refuses it and changes nothing.
@@ -111,6 +158,7 @@ impl Writer {
             self.installed = true;
         }
         self.unpublished = 0;
+        self.watermark = watermark;
     }
 
     /// Publishes for good and releases the key groups: the contents stay and are not marked stale.
@@ -122,6 +170,12 @@ impl Writer {
     /// How many updates were applied since the last publish.
     pub fn unpublished(&self) -> usize {
         self.unpublished
+    }
+
+    /// The watermark it last published at, in ms; before that the one of the checkpoint it was restored from, the lowest of
+    /// its writers'; else `i64::MIN`.
+    pub fn watermark(&self) -> i64 {
+        self.watermark
     }
 
     /// How many users the writer holds, published or not.

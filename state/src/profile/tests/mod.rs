@@ -6,3 +6,7 @@ mod large;
 mod model;
 mod order;
 mod questions;
+mod rig;
+mod survive;
+mod damage;
+mod incremental;

@@ -126,7 +126,7 @@ impl Row {
 
 /// A condition as data, so that the scan does not read the builder's result.
 #[derive(Debug, Clone)]
-enum Cond {
+pub(super) enum Cond {
     All,
     In(usize, Vec<&'static str>, bool),
     Any(usize, Vec<&'static str>),
@@ -139,7 +139,7 @@ enum Cond {
 }
 
 impl Cond {
-    fn predicate(&self) -> Predicate {
+    pub(super) fn predicate(&self) -> Predicate {
         match self {
             Cond::All => Predicate::all(),
             Cond::In(t, v, true) => tag(ENUMS[*t]).is_in(v.iter().copied()),
@@ -205,7 +205,7 @@ fn text() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["a", "b", "c", "d", "", "ä", "never"])
 }
 
-fn stored() -> impl Strategy<Value = &'static str> {
+pub(super) fn stored() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["a", "b", "c", "d", "", "ä"])
 }
 
@@ -213,7 +213,7 @@ fn number() -> impl Strategy<Value = i64> {
     prop_oneof![8 => -3i64..4, 1 => Just(i64::MAX), 1 => Just(i64::MIN)]
 }
 
-fn condition() -> impl Strategy<Value = Cond> {
+pub(super) fn condition() -> impl Strategy<Value = Cond> {
     let leaf = prop_oneof![
         Just(Cond::All),
         (0..2usize, prop::collection::vec(text(), 0..4), any::<bool>())

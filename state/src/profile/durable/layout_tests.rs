@@ -1,0 +1,119 @@
+//! Keys, seals and names are frozen, and tell damage from what was written.
+
+use super::*;
+use proptest::prelude::*;
+
+fn key(part: Part, tag: &str, page: u32) -> Vec<u8> {
+    let mut key = Vec::new();
+    Place { part, tag, page }.key(KeyGroup(0x0102), 0x0304, &mut key);
+    key
+}
+
+fn sealed(key: &[u8], contents: &[u8]) -> Vec<u8> {
+    let mut value = Vec::new();
+    seal(key, &mut value, |out| out.extend_from_slice(contents));
+    value
+}
+
+#[test]
+fn keys_are_frozen() {
+    assert_eq!(key(Part::Head, "", 0), [1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(key(Part::Users, "", 258), [1, 2, 3, 4, 1, 0, 0, 0, 0, 1, 2]);
+    let elements = [&[1, 2, 3, 4, 7, 0, 3][..], "ät".as_bytes(), &[0, 0, 0, 9]].concat();
+    assert_eq!(key(Part::Elements, "ät", 9), elements);
+    let parts = [
+        (Part::Head, 0),
+        (Part::Users, 1),
+        (Part::Values, 2),
+        (Part::Forward, 3),
+        (Part::Stamps, 4),
+        (Part::Touched, 5),
+        (Part::Cleared, 6),
+        (Part::Elements, 7),
+    ];
+    for (part, number) in parts {
+        let key = key(part, "t", 7);
+        assert_eq!(key[PREFIX], number);
+        assert_eq!(Place::of(&key), Ok(Place { part, tag: "t", page: 7 }));
+    }
+    for wrong in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 8, 0, 0, 0, 0, 0, 0], &[1, 2, 3, 4, 3, 0, 1, 0, 0, 0, 0]] {
+        assert!(Place::of(wrong).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn seals_are_frozen() {
+    let value = sealed(&key(Part::Forward, "t", 1), b"abc");
+    assert_eq!(value[..4], [FORMAT, b'a', b'b', b'c']);
+    assert_eq!(value[4..], [0x91, 0x5a, 0xec, 0xe9]);
+}
+
+#[test]
+fn a_format_that_is_not_known_is_told_from_damage() {
+    let key = key(Part::Head, "", 0);
+    let mut value = sealed(&key, b"later");
+    value[0] = 2;
+    assert_eq!(open(&key, &value).unwrap_err(), Unopened::Bad(Bad("its checksum is wrong")));
+    let sealed = value.len() - 4;
+    let sum = sum(&key, &value[..sealed]).to_le_bytes();
+    value[sealed..].copy_from_slice(&sum);
+    assert_eq!(open(&key, &value).unwrap_err(), Unopened::Format(2));
+}
+
+#[test]
+fn heads_are_frozen() {
+    let mut catalogue = Catalogue::new("p".into());
+    for (name, kind) in [("city", TagType::Enum), ("ä", TagType::Set), ("n", TagType::Int)] {
+        assert_eq!(catalogue.add(name, kind), Ok(true));
+    }
+    let mut out = Vec::new();
+    head(&mut out, 300, &catalogue, &[7, 0, 0]);
+    let expected = [&[0xac, 2, 3, 0, 4][..], b"city", &[7, 1, 2], "ä".as_bytes(), &[0, 2, 1, b'n', 0]].concat();
+    assert_eq!(out, expected);
+    let read = Head::decode(&mut Input(&out)).unwrap();
+    let tags = vec![("city", TagType::Enum, 7), ("ä", TagType::Set, 0), ("n", TagType::Int, 0)];
+    assert_eq!(read, Head { users: 300, tags });
+    for n in 0..out.len() {
+        assert!(Head::decode(&mut Input(&out[..n])).is_err());
+    }
+}
+
+#[test]
+fn names_are_frozen() {
+    let of = |user: UserId| {
+        let mut out = Vec::new();
+        user.encode(&mut out);
+        assert_eq!(UserId::decode(&mut Input(&out)), Ok(user));
+        out
+    };
+    assert_eq!(of(7u64.into()), [0, 7]);
+    assert_eq!(of(300u64.into()), [0, 0xac, 2]);
+    assert_eq!(of("7".into()), [1, 1, b'7']);
+    assert_eq!(of("".into()), [1, 0]);
+    assert_eq!(UserId::decode(&mut Input(&[2, 0])), Err(Bad("a user id is of no known kind")));
+    assert_eq!(UserId::decode(&mut Input(&[1, 1, 0xff])), Err(Bad("a text is not UTF-8")));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bit_matters(contents in prop::collection::vec(any::<u8>(), 0..50), at: prop::sample::Index, bit in 0u8..8, page: u32) {
+        let place = key(Part::Stamps, "tag", page);
+        let mut value = sealed(&place, &contents);
+        prop_assert_eq!(open(&place, &value).unwrap().0, &contents[..]);
+        // Under another table it is the same, under another page it is not.
+        let mut moved = place.clone();
+        moved[3] ^= 1;
+        prop_assert!(open(&moved, &value).is_ok());
+        prop_assert!(open(&key(Part::Stamps, "tag", page ^ 1), &value).is_err());
+        *at.get_mut(&mut value) ^= 1 << bit;
+        prop_assert!(open(&place, &value).is_err());
+        prop_assert!(open(&place, &value[..at.index(value.len())]).is_err());
+    }
+
+    #[test]
+    fn no_bytes_make_reading_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        let _ = (Place::of(&bytes), Head::decode(&mut Input(&bytes)), UserId::decode(&mut Input(&bytes)));
+    }
+}

@@ -42,8 +42,18 @@
 //!   depends on arrival order as far as times do not decide.
 //!
 //! Each (user, tag) keeps the time of its newest `Set` or `Unset` in 4 bytes (8 where users of one page are updated more
-//! than 24 days from its first time); a set tag keeps two such times per user and about 20 bytes per element ever added or
+//! than 24 days from its first time); a set tag keeps two such times per user and 8 bytes (16) per element ever added or
 //! removed since the last `Set` or `Unset`. Only writers hold these.
+//!
+//! # What survives
+//!
+//! A writer made by [`Profiles::restore_writer`] over a [`Store`](crate::store::Store) survives with it. At a barrier
+//! [`Writer::freeze`] hands over what is shared with readers anyway; the snapshot thread writes the pages that changed
+//! since the last snapshot that settled, as keys and values of their key group: so a checkpoint is incremental, and another
+//! parallelism reads other groups. Dictionaries, columns, stamps and the list of tags are written, bitmaps are built again
+//! from the columns.
+//! A restored profile is the one that was frozen, to the ordinal and the stamp. Tags are kept by name: the order in which a
+//! job defines them may change; a stored tag that it does not define is defined; another type is refused.
 //!
 //! # Null rules
 //!

@@ -155,7 +155,8 @@ impl Profiles {
         }
         let table = store.register(TableMeta::raw(TABLE, FORMAT.into()))?;
         let items = store.restored_items(ITEMS).into_iter();
-        let watermarks = items.filter(|(_, key, _)| key == WATERMARK).filter_map(|(.., value)| value.as_i64());
+        let watermarks =
+            items.filter(|(_, key, _)| key == WATERMARK).filter_map(|(.., value)| value.as_i64());
         let watermark = watermarks.min().unwrap_or(i64::MIN);
         let mut writer = self.writer(store.key_groups(), attempt)?;
         writer.restore(table, &**store.backend(), watermark)?;

@@ -35,6 +35,10 @@ pub(crate) struct Stamps(pub(crate) Vec<Arc<Column<StampPage>>>);
 
 /// The times of neighbouring users.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every page is narrow, and it lies behind a pointer already"
+)]
 pub(crate) enum StampPage {
     /// Offsets above a base; see [`time_of`].
     Narrow { base: i64, offsets: [u32; PAGE] },

@@ -93,7 +93,8 @@ fn lengths(group: &Group, catalogue: &Catalogue) -> Vec<u32> {
 fn settle(kept: &mut KeptGroup, group: &Group, catalogue: &Catalogue, values: Vec<u32>) {
     let mut holding = Holding(kept);
     let Ok(()) = walk(group, catalogue, &mut holding);
-    *kept = KeptGroup { head: true, users: group.version.users, values, pages: std::mem::take(&mut kept.pages) };
+    *kept =
+        KeptGroup { head: true, users: group.version.users, values, pages: std::mem::take(&mut kept.pages) };
 }
 
 /// Is shown every page of a group.
@@ -179,7 +180,10 @@ impl fmt::Debug for FrozenGroups {
 }
 
 impl Frozen for FrozenGroups {
-    fn write(&mut self, out: &mut dyn FnMut(&WriteBatch) -> Result<(), StateError>) -> Result<(), StateError> {
+    fn write(
+        &mut self,
+        out: &mut dyn FnMut(&WriteBatch) -> Result<(), StateError>,
+    ) -> Result<(), StateError> {
         let kept = self.kept.locked();
         self.values = self.groups.iter().map(|group| lengths(group, &self.catalogue)).collect();
         let mut writing = Writing {

@@ -68,7 +68,8 @@ fn heads_are_frozen() {
     }
     let mut out = Vec::new();
     head(&mut out, 300, &catalogue, &[7, 0, 0]);
-    let expected = [&[0xac, 2, 3, 0, 4][..], b"city", &[7, 1, 2], "ä".as_bytes(), &[0, 2, 1, b'n', 0]].concat();
+    let expected =
+        [&[0xac, 2, 3, 0, 4][..], b"city", &[7, 1, 2], "ä".as_bytes(), &[0, 2, 1, b'n', 0]].concat();
     assert_eq!(out, expected);
     let read = Head::decode(&mut Input(&out)).unwrap();
     let tags = vec![("city", TagType::Enum, 7), ("ä", TagType::Set, 0), ("n", TagType::Int, 0)];

@@ -216,7 +216,11 @@ fn kind(input: &mut Input<'_>) -> Result<u8, Bad> {
 
 /// A base that every offset can be added to.
 fn base(input: &mut Input<'_>) -> Result<i64, Bad> {
-    input.i64()?.checked_add(i64::from(u32::MAX)).map(|n| n - i64::from(u32::MAX)).ok_or(Bad("a time is out of range"))
+    input
+        .i64()?
+        .checked_add(i64::from(u32::MAX))
+        .map(|n| n - i64::from(u32::MAX))
+        .ok_or(Bad("a time is out of range"))
 }
 
 #[cfg(test)]

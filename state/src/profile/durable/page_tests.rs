@@ -174,7 +174,10 @@ fn the_bytes_are_frozen() {
     assert_eq!(hex(&narrow), concat!("00", "ffffffffffffffff", "02", "00010002", "03010006", "0a010001"));
     let mut lists = Packed::default();
     lists.append(0, [(3, 0)]);
-    assert_eq!(hex(&ElementPage::Wide(lists)), concat!("01", "01", "0100", "0300", "80808080808080808001", "00"));
+    assert_eq!(
+        hex(&ElementPage::Wide(lists)),
+        concat!("01", "01", "0100", "0300", "80808080808080808001", "00")
+    );
 }
 
 #[test]
@@ -190,7 +193,10 @@ fn what_cannot_be_is_refused() {
     assert_eq!(refused(&[1, 1, 0x80, 0x80, 0x80, 0x80, 4, 0, 5, 0]), Bad("the width of a run is none"));
     // One user, two elements, 6 and 5, at the same time.
     let unordered = [1, 1, 2, 0, 5, 1, 1, 0, 0, 0];
-    assert_eq!(ElementPage::decode(&mut Input(&unordered)).unwrap_err(), Bad("the elements of a set are not in order"));
+    assert_eq!(
+        ElementPage::decode(&mut Input(&unordered)).unwrap_err(),
+        Bad("the elements of a set are not in order")
+    );
     assert_eq!(StampPage::decode(&mut Input(&[2])).unwrap_err(), Bad("it is of no known kind"));
     let base = [0, 255, 255, 255, 255, 255, 255, 255, 127, 0];
     assert_eq!(StampPage::decode(&mut Input(&base)).unwrap_err(), Bad("a time is out of range"));

@@ -251,7 +251,9 @@ impl Reading<'_> {
             let built = tags.iter_mut().map(|tag| {
                 let Some(tag) = tag else { return Ok(None) };
                 let built = tag.chunk(chunk, users);
-                built.map_err(|bad| self.damaged(&format!("chunk {chunk} of the values of tag '{}'", tag.name), bad))
+                built.map_err(|bad| {
+                    self.damaged(&format!("chunk {chunk} of the values of tag '{}'", tag.name), bad)
+                })
             });
             chunks.push(Arc::new(Chunk::of(built.collect::<Result<_, _>>()?)));
         }
@@ -269,4 +271,3 @@ impl Reading<'_> {
         Ok(Group { version: Arc::new(version), memory: memory.into() })
     }
 }
-

@@ -88,7 +88,8 @@ fn the_pieces_are_whole() {
 #[test]
 fn the_message_names_group_tag_page_and_reason() {
     let mut damaged = pieces().clone();
-    let elements = damaged.iter().position(|(key, _)| key[PREFIX] == 7 && key[1] == 1 && key.ends_with(&[3])).unwrap();
+    let elements =
+        damaged.iter().position(|(key, _)| key[PREFIX] == 7 && key[1] == 1 && key.ends_with(&[3])).unwrap();
     damaged[elements].1[5] ^= 1;
     assert_eq!(
         restore(&damaged).unwrap_err().to_string(),

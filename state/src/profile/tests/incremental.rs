@@ -56,7 +56,11 @@ fn writes_the_pages_that_were_touched_and_no_others() {
     // New users: their pages, the last page of the dictionary, the head of their group.
     writer.apply(update(USERS, 0)).unwrap();
     let (keys, bytes) = written(writer, &*backend);
-    assert_eq!(keys.len(), 9, "three columns, three stamps and elements, a head and a dictionary page: {keys:02x?}");
+    assert_eq!(
+        keys.len(),
+        9,
+        "three columns, three stamps and elements, a head and a dictionary page: {keys:02x?}"
+    );
     assert!(bytes < 12_000, "{bytes} bytes");
 
     // What lost writes nothing.

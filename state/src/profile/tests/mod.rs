@@ -2,11 +2,11 @@
 
 mod claims;
 mod concurrency;
+mod damage;
+mod incremental;
 mod large;
 mod model;
 mod order;
 mod questions;
 mod rig;
 mod survive;
-mod damage;
-mod incremental;

@@ -35,7 +35,13 @@ impl Folders {
     }
 }
 
-pub(super) fn open_store(folder: &Path, subtask: usize, of: usize, groups: u16, parts: &[RestoredPart]) -> Store {
+pub(super) fn open_store(
+    folder: &Path,
+    subtask: usize,
+    of: usize,
+    groups: u16,
+    parts: &[RestoredPart],
+) -> Store {
     let config = StoreConfig {
         uid: "profile".to_owned(),
         subtask,
@@ -99,11 +105,12 @@ impl Rig {
     /// Writes snapshots out: the parts, if no subtask failed.
     pub(super) fn settle(&mut self, snapshots: Vec<store::Snapshot>) -> Option<Vec<RestoredPart>> {
         self.frozen += 1;
-        let parts = snapshots.into_iter().zip(&self.subtasks).enumerate().map(|(subtask, (snapshot, (store, _)))| {
-            std::fs::create_dir_all(&self.folder).unwrap();
-            let folder = self.folder.join(format!("chk-{}-{subtask}", self.frozen));
-            store.write_out(snapshot, &folder).map(|part| restored(part, folder)).ok()
-        });
+        let parts =
+            snapshots.into_iter().zip(&self.subtasks).enumerate().map(|(subtask, (snapshot, (store, _)))| {
+                std::fs::create_dir_all(&self.folder).unwrap();
+                let folder = self.folder.join(format!("chk-{}-{subtask}", self.frozen));
+                store.write_out(snapshot, &folder).map(|part| restored(part, folder)).ok()
+            });
         // All are written before one that failed counts.
         parts.collect::<Vec<_>>().into_iter().collect()
     }
@@ -150,7 +157,10 @@ struct Failing {
 }
 
 impl Frozen for Failing {
-    fn write(&mut self, out: &mut dyn FnMut(&WriteBatch) -> Result<(), StateError>) -> Result<(), StateError> {
+    fn write(
+        &mut self,
+        out: &mut dyn FnMut(&WriteBatch) -> Result<(), StateError>,
+    ) -> Result<(), StateError> {
         let mut left = self.after;
         self.piece.write(&mut |batch| {
             let mut some = WriteBatch::default();

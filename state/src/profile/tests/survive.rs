@@ -187,7 +187,8 @@ fn some_of(seen: &Snapshot, user: &UserId) -> bool {
 #[test]
 fn tags_defined_at_run_time_are_there_again_whatever_the_code_defines() {
     let mut folders = Folders::new();
-    let mut rig = Rig::open(&mut folders, Profiles::with_key_groups("p", 4).enum_tag("city").int_tag("age"), 1, &[]);
+    let mut rig =
+        Rig::open(&mut folders, Profiles::with_key_groups("p", 4).enum_tag("city").int_tag("age"), 1, &[]);
     rig.profiles.add_tag("cats", TagType::Set).unwrap();
     rig.profiles.add_tag("unused", TagType::Int).unwrap();
     let update = |user: u64| ProfileUpdate::of(user).at(1).set("city", "a").set("age", user).add("cats", "x");

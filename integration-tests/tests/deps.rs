@@ -25,9 +25,12 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("actix-rt", &["weir-engine"]),
     ("actix-web", &["weir-engine"]),
     ("anyhow", &["weir-examples", "weir-integration-tests"]),
+    ("bincode", &["weir-state"]),
     ("crossbeam-channel", &["weir-engine", "weir-integration-tests"]),
+    ("postcard", &["weir-state"]),
     ("rdkafka", &["weir-connectors", "weir-integration-tests"]),
     ("roaring", &["weir-state", "weir-integration-tests"]),
+    ("rocksdb", &["weir-state"]),
     ("sqlparser", &["weir-state"]),
 ];
 
@@ -40,8 +43,11 @@ const PLACES: &[(&str, &[&str])] = &[
         &["engine/src/runtime/", "engine/src/coordinator/", "engine/src/http/", "engine/src/http.rs"],
     ),
     ("actix_web", &["engine/src/http/", "engine/src/http.rs"]),
+    ("bincode", &["state/src/codec/bincode2.rs"]),
     ("crossbeam_channel", &["engine/src/runtime/channel.rs", "integration-tests/"]),
+    ("postcard", &["state/src/codec/postcard1.rs"]),
     ("rdkafka", &["connectors/src/kafka/", "integration-tests/"]),
+    ("rocksdb", &["state/src/backend/rocks.rs"]),
 ];
 
 /// A longer file is split.

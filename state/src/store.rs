@@ -1,29 +1,29 @@
 //! `Store`: the state of one subtask of one operator: its tables, its items, its backend, and how they are frozen and restored.
 
+mod clocks;
 mod restore;
 mod snapshot;
 mod tables;
 
 use std::fmt;
 use std::fs;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::backend::{
-    BackendKind, Droppable, LocalFile, MEMORY_FILE, MemoryBackend, PortableWriter, Resources, StateBackend,
-    WriteBatch,
+    BackendKind, FrozenRocks, LocalFile, MemoryBackend, PORTABLE_FILE, PortableWriter, Resources,
+    RocksBackend, StateBackend, WriteBatch,
 };
 use crate::error::StateError;
 use crate::key::KeyGroup;
 use crate::keyspace;
-use crate::ttl::Ttl;
-use crate::value::Head;
 
+use clocks::Clocks;
+use restore::Target;
 pub use snapshot::{Frozen, Items, LocalPart, PartFormat, RestoredPart, Snapshot};
 pub use tables::TableMeta;
-use tables::{Now, Tables};
+use tables::Tables;
 
 /// What a store is made from.
 #[derive(Clone)]
@@ -79,36 +79,6 @@ struct Inner {
     clocks: Arc<Clocks>,
 }
 
-/// What the rule for dropping expired values looks at; outlives no store by much, as a compaction may.
-struct Clocks {
-    wall_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
-    event_time: AtomicI64,
-    rules: RwLock<Vec<(u16, Ttl, Option<i64>)>>,
-}
-
-impl Clocks {
-    fn now(&self) -> Now {
-        Now { wall: (self.wall_ms)(), event: self.event_time.load(Ordering::Relaxed) }
-    }
-
-    /// What may be dropped, judged by the time at which a compaction begins.
-    fn droppable(self: &Arc<Self>) -> Droppable {
-        let clocks = self.clone();
-        Arc::new(move || {
-            let now = clocks.now();
-            let rules = clocks.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
-            Box::new(move |key, value| {
-                let Some((_, table)) = keyspace::split(key) else { return false };
-                let Some((_, ttl, adopted)) = rules.iter().find(|(id, ..)| *id == table) else {
-                    return false;
-                };
-                let Some((head, _)) = Head::read(value) else { return false };
-                ttl.is_over(head.touched, *adopted, now.by(ttl.clock))
-            })
-        })
-    }
-}
-
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Store({:?}, {} parts restored)", self.0.config, self.0.restored.len())
@@ -129,11 +99,7 @@ impl Store {
         let event_time = restored.iter().filter_map(kept_event_time).min().unwrap_or(i64::MIN);
         let store = Store(Arc::new(Inner {
             tables: Mutex::new(Tables::new(&config.uid)),
-            clocks: Arc::new(Clocks {
-                wall_ms: config.wall_ms.clone(),
-                event_time: AtomicI64::new(event_time),
-                rules: RwLock::default(),
-            }),
+            clocks: Arc::new(Clocks::new(config.wall_ms.clone(), event_time)),
             backend: OnceLock::new(),
             config,
             restored,
@@ -144,7 +110,7 @@ impl Store {
 
     /// Brings the state of the restored parts into the backend.
     fn take_over(&self) -> Result<(), StateError> {
-        let Inner { config, restored, .. } = &*self.0;
+        let Inner { config, restored, clocks, .. } = &*self.0;
         let wanted = &config.key_groups;
         let parts: Vec<&RestoredPart> = restored.iter().filter(|part| !part.tables.is_empty()).collect();
         if parts.is_empty() {
@@ -157,12 +123,49 @@ impl Store {
                 missing,
             });
         }
-        for part in parts {
-            let numbers = self.tables().restore(&part.tables)?;
-            if part.key_groups.start < wanted.end && wanted.start < part.key_groups.end {
-                restore::copy(part, wanted, &numbers, &**self.opened()?)?;
-            }
+        let overlap =
+            |part: &RestoredPart| part.key_groups.start < wanted.end && wanted.start < part.key_groups.end;
+        // The parts that are read first: theirs are the numbers to keep.
+        let (read, others): (Vec<&RestoredPart>, _) = parts.into_iter().partition(|part| overlap(part));
+        let mut numbered = Vec::new();
+        for part in read {
+            numbered.push((part, self.tables().restore(&part.tables)?));
         }
+        for part in others {
+            self.tables().restore(&part.tables)?;
+        }
+        let droppable = clocks.droppable();
+        let opened: Arc<dyn StateBackend> = match (config.backend, &numbered[..]) {
+            (BackendKind::Rocks, [(part, numbers)])
+                if part.format == PartFormat::Rocks
+                    && part.key_groups == *wanted
+                    && numbers.iter().all(|(old, new)| old == new) =>
+            {
+                let folder = &part.folder;
+                Arc::new(RocksBackend::adopt(folder, &config.folder, &config.resources, droppable)?)
+            }
+            (BackendKind::Rocks, _) => {
+                let rocks = RocksBackend::create(&config.folder, &config.resources, droppable)?;
+                for (part, numbers) in &numbered {
+                    let into = if restore::keeps_order(numbers) {
+                        Target::Files(rocks.bulk_load())
+                    } else {
+                        Target::Batches(&rocks, WriteBatch::default())
+                    };
+                    restore::copy(part, wanted, numbers, &config.resources, into)?;
+                }
+                Arc::new(rocks)
+            }
+            (BackendKind::Memory, _) => {
+                let memory = MemoryBackend::new(droppable);
+                for (part, numbers) in &numbered {
+                    let into = Target::Batches(&memory, WriteBatch::default());
+                    restore::copy(part, wanted, numbers, &config.resources, into)?;
+                }
+                Arc::new(memory)
+            }
+        };
+        self.0.backend.get_or_init(|| opened);
         Ok(())
     }
 
@@ -175,11 +178,7 @@ impl Store {
         let opened: Arc<dyn StateBackend> = match config.backend {
             BackendKind::Memory => Arc::new(MemoryBackend::new(droppable)),
             BackendKind::Rocks => {
-                return Err(StateError::Misused {
-                    uid: config.uid.clone(),
-                    table: String::new(),
-                    what: "this build has no RocksDB yet".to_owned(),
-                });
+                Arc::new(RocksBackend::create(&config.folder, &config.resources, droppable)?)
             }
         };
         Ok(backend.get_or_init(|| opened))
@@ -242,13 +241,8 @@ impl Store {
         self.opened()?;
         let mut tables = self.tables();
         let meta = tables.register(meta, self.0.clocks.now())?.clone();
-        self.publish_rules(&tables);
+        self.0.clocks.set_rules(tables.metas());
         Ok(meta)
-    }
-
-    fn publish_rules(&self, tables: &Tables) {
-        let rules = tables.metas().filter_map(|meta| Some((meta.id, meta.ttl?, meta.adopted_at))).collect();
-        *self.0.clocks.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
     }
 
     /// The restored tables that nobody has registered. They stay in every further checkpoint until they are dropped.
@@ -262,7 +256,7 @@ impl Store {
     /// The backend cannot be written.
     pub fn drop_table(&self, name: &str) -> Result<(), StateError> {
         let Some(id) = self.tables().remove(name) else { return Ok(()) };
-        self.publish_rules(&self.tables());
+        self.0.clocks.set_rules(self.tables().metas());
         let mut batch = WriteBatch::default();
         for group in self.key_groups() {
             let prefix = keyspace::prefix(KeyGroup(group), id);
@@ -273,11 +267,10 @@ impl Store {
 
     /// Moves the clock that event-time TTLs go by; never back.
     pub fn event_time(&self, watermark_ms: i64) {
-        let before = self.0.clocks.event_time.fetch_max(watermark_ms, Ordering::Relaxed);
-        if before == i64::MIN && watermark_ms > i64::MIN {
+        if self.0.clocks.advance(watermark_ms) {
             let mut tables = self.tables();
             tables.event_time_begins(watermark_ms);
-            self.publish_rules(&tables);
+            self.0.clocks.set_rules(tables.metas());
         }
     }
 
@@ -329,9 +322,25 @@ impl Store {
                 fs::rename(&first.path, file).map_err(StateError::io("rename", &first.path))?;
                 first.bytes
             }
-            BackendKind::Rocks => PortableWriter::create(file)?.finish()?,
+            BackendKind::Rocks => self.rocks_to_portable(&first.path, file)?,
         };
-        Ok(vec![LocalFile { name: MEMORY_FILE.to_owned(), path: file.to_owned(), bytes }])
+        Ok(vec![LocalFile { name: PORTABLE_FILE.to_owned(), path: file.to_owned(), bytes }])
+    }
+
+    fn rocks_to_portable(&self, one: &Path, file: &Path) -> Result<u64, StateError> {
+        let Inner { config, clocks, .. } = &*self.0;
+        let frozen = FrozenRocks::open(one.parent().unwrap_or(one), &config.resources)?;
+        let expired = clocks.droppable()();
+        let mut writer = PortableWriter::create(file)?;
+        let mut pushed = Ok(());
+        frozen.scan(&[], &[], &mut |key, value| {
+            if !expired(key, value) {
+                pushed = writer.push(key, value);
+            }
+            if pushed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        pushed?;
+        writer.finish()
     }
 
     fn part(&self, mut snapshot: Snapshot, format: PartFormat, files: Vec<LocalFile>) -> LocalPart {

@@ -4,6 +4,7 @@ mod batch;
 mod memory;
 mod portable;
 mod resources;
+mod rocks;
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -15,10 +16,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::StateError;
 
 pub use batch::{Write, WriteBatch};
-pub(crate) use memory::FILE as MEMORY_FILE;
+pub(crate) use memory::FILE as PORTABLE_FILE;
 pub use memory::MemoryBackend;
 pub use portable::{PortableReader, PortableWriter};
 pub use resources::Resources;
+pub use rocks::RocksBackend;
+pub(crate) use rocks::{BulkLoad, FrozenRocks};
 
 /// Which backend keeps the state of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,8 +57,11 @@ pub struct Usage {
     pub disk: u64,
 }
 
-/// Tells which keys and values may be dropped when files are rewritten anyway: the TTL's compaction rule. Must be quick.
-pub type Droppable = Arc<dyn Fn() -> Box<dyn Fn(&[u8], &[u8]) -> bool + Send> + Send + Sync>;
+/// Tells which keys and values have expired, by one moment. Called for each of them when files are rewritten.
+pub type Rule = Box<dyn Fn(&[u8], &[u8]) -> bool + Send>;
+
+/// Gives the rule by which a backend may drop keys and values, for the moment at which it is asked.
+pub type Droppable = Arc<dyn Fn() -> Rule + Send + Sync>;
 
 /// What a scan calls for each key and value: go on, or stop.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;

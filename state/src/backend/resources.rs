@@ -1,6 +1,8 @@
 //! `Resources`: what all state databases of a process share, as plain numbers that a memory plan can set.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use super::rocks::Shared;
 
 /// The memory and threads that every RocksDB of the process shares. Cheap to clone; a clone is the same resources.
 ///
@@ -14,22 +16,37 @@ struct Numbers {
     block_cache_bytes: usize,
     write_buffer_bytes: usize,
     background_threads: usize,
+    /// Made with the first database.
+    shared: OnceLock<Shared>,
 }
 
 impl Resources {
     /// Resources of this size, for the whole process.
     pub fn new(block_cache_bytes: usize, write_buffer_bytes: usize) -> Self {
-        Resources(Arc::new(Numbers { block_cache_bytes, write_buffer_bytes, background_threads: 2 }))
+        Resources::of(block_cache_bytes, write_buffer_bytes, 2)
     }
 
-    /// Lets this many threads flush and compact, at least 2.
+    fn of(block_cache_bytes: usize, write_buffer_bytes: usize, background_threads: usize) -> Self {
+        let shared = OnceLock::new();
+        Resources(Arc::new(Numbers { block_cache_bytes, write_buffer_bytes, background_threads, shared }))
+    }
+
+    /// Lets this many threads flush and compact, at least 2. These are other resources: set it before any clone is used.
     #[must_use]
     pub fn background_threads(self, threads: usize) -> Self {
-        Resources(Arc::new(Numbers {
-            block_cache_bytes: self.0.block_cache_bytes,
-            write_buffer_bytes: self.0.write_buffer_bytes,
-            background_threads: threads.max(2),
-        }))
+        Resources::of(self.0.block_cache_bytes, self.0.write_buffer_bytes, threads.max(2))
+    }
+
+    /// What the databases share, made by the first of them.
+    pub(super) fn shared<E>(&self, make: impl FnOnce(&Self) -> Result<Shared, E>) -> Result<&Shared, E> {
+        match self.0.shared.get() {
+            Some(shared) => Ok(shared),
+            None => {
+                // Two that come first at once make two, and the second is dropped unused.
+                let made = make(self)?;
+                Ok(self.0.shared.get_or_init(|| made))
+            }
+        }
     }
 
     /// The memory for blocks, indexes and filters of files.

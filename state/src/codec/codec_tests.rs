@@ -36,11 +36,11 @@ fn outer() -> Outer {
 
 /// Both directions, with both codecs.
 #[track_caller]
-fn golden<T>(value: &T, bincode: &[u8], postcard: &[u8])
+fn golden<T>(value: &T, first: &[u8], second: &[u8])
 where
     T: Serialize + DeserializeOwned + PartialEq + fmt::Debug,
 {
-    for (codec, bytes) in [(CodecId::BINCODE, bincode), (CodecId::POSTCARD, postcard)] {
+    for (codec, bytes) in [(CodecId::BINCODE, first), (CodecId::POSTCARD, second)] {
         let mut made = Vec::new();
         codec.encode(value, &mut made).unwrap();
         assert_eq!(made, bytes, "{codec} of {value:?}");

@@ -3,7 +3,7 @@
 //! The bytes of every codec are frozen by golden tests. None describes itself: a changed type is a new version of the table.
 
 mod bincode2;
-mod postcard;
+mod postcard1;
 
 use std::error::Error;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use bincode2::Bincode;
-pub use postcard::Postcard;
+pub use postcard1::Postcard;
 
 /// Which codec wrote a table. Written into every manifest, so a number is never given to another codec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,10 +1,13 @@
 //! Stores over the memory backend: items, tables, freezing, restoring other groups, and what happens when it fails.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
+use super::tables::Now;
 use super::*;
+use crate::ttl::Ttl;
+use crate::value::Head;
 
 fn config(folder: &Path, groups: Range<u16>) -> StoreConfig {
     StoreConfig {
@@ -83,36 +86,64 @@ fn an_operator_with_items_only_has_no_files() {
     );
 }
 
-#[test]
-fn tables_are_frozen_and_restored_by_key_groups() {
-    let folder = tempfile::tempdir().unwrap();
-    let settled = Arc::new(Mutex::new(Vec::new()));
-    let part = |groups: Range<u16>, name: &str| {
-        let store = Store::open(config(folder.path(), groups.clone()), vec![]).unwrap();
-        let table = store.register(TableMeta::raw("t", 1)).unwrap();
+/// Two subtasks, each with a value in each of its groups and tables declared in another order, frozen.
+fn two_parts(folder: &Path, backend: BackendKind, portable: bool) -> Vec<RestoredPart> {
+    let part = |groups: Range<u16>, tables: [&str; 2]| {
+        let name = format!("{backend:?}-{portable}-{}", groups.start);
+        let folder = folder.join(&name);
+        fs::create_dir(&folder).unwrap();
+        let config = StoreConfig { backend, ..config(&folder, groups.clone()) };
+        let store = Store::open(config, vec![]).unwrap();
+        let settled = Arc::new(Mutex::new(Vec::new()));
         let mut snapshot = Snapshot::default();
-        for group in groups {
-            let put = Some((key(group, table, "k"), vec![group as u8]));
-            snapshot.add(Box::new(Piece { put, settled: settled.clone() }));
+        let n = usize::from(groups.end - groups.start) * 2;
+        for name in tables {
+            let table = store.register(TableMeta::raw(name, 1)).unwrap();
+            for group in groups.clone() {
+                let put = Some((key(group, table, name), vec![group as u8]));
+                snapshot.add(Box::new(Piece { put, settled: settled.clone() }));
+            }
         }
-        restored(store.write_out(snapshot, &folder.path().join(name)).unwrap())
+        let part = if portable {
+            store.write_portable(snapshot, &folder.join("state.kv"))
+        } else {
+            store.write_out(snapshot, &folder.join("cp"))
+        };
+        assert_eq!(*settled.lock().unwrap(), vec![true; n]);
+        restored(part.unwrap())
     };
-    let parts = vec![part(0..4, "cp-0"), part(4..8, "cp-1")];
-    assert_eq!(*settled.lock().unwrap(), [true; 8]);
+    vec![part(0..4, ["s", "t"]), part(4..8, ["t", "s"])]
+}
 
-    // Three subtasks where there were two: the middle one takes from both.
-    let store = Store::open(config(folder.path(), 3..6), parts.clone()).unwrap();
-    assert_eq!(store.unclaimed(), ["t"]);
-    assert_eq!(store.register(TableMeta::raw("t", 1)).unwrap(), 0);
-    assert!(store.unclaimed().is_empty());
-    assert_eq!(all(&store), [3, 4, 5].map(|g| (key(g, 0, "k"), vec![g as u8])));
-
-    let error = Store::open(config(folder.path(), 3..6), parts[..1].to_vec()).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "operator 'totals': key groups 3 to 6 are to be restored, but the checkpoint has no part with group 4; restore \
-         from another checkpoint or savepoint"
-    );
+#[test]
+fn state_moves_between_backends_and_parallelisms() {
+    let folder = tempfile::tempdir().unwrap();
+    let kinds = [BackendKind::Memory, BackendKind::Rocks];
+    let mut n = 0;
+    for (from, portable) in [(kinds[0], false), (kinds[0], true), (kinds[1], false), (kinds[1], true)] {
+        let parts = two_parts(folder.path(), from, portable);
+        // The same, one where there were two, one of three, and a part that another one has numbered otherwise.
+        for (to, groups) in kinds.iter().flat_map(|to| [0..4, 4..8, 0..8, 3..6, 5..6].map(|g| (*to, g))) {
+            n += 1;
+            let live = folder.path().join(format!("live-{n}"));
+            let config = StoreConfig { backend: to, folder: live, ..config(folder.path(), groups.clone()) };
+            let store = Store::open(config, parts.clone()).unwrap();
+            assert_eq!(store.unclaimed().len(), 2);
+            let ids = ["s", "t"].map(|name| (name, store.register(TableMeta::raw(name, 1)).unwrap()));
+            let mut wanted: Vec<_> = ids
+                .iter()
+                .flat_map(|(name, id)| groups.clone().map(move |g| (key(g, *id, name), vec![g as u8])))
+                .collect();
+            wanted.sort();
+            assert_eq!(all(&store), wanted, "{from:?} (portable: {portable}) to {to:?}, groups {groups:?}");
+        }
+        let error = Store::open(config(folder.path(), 3..6), parts[..1].to_vec()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "operator 'totals': key groups 3 to 6 are to be restored, but the checkpoint has no part with group 4; \
+             restore from another checkpoint or savepoint"
+        );
+    }
 }
 
 #[test]

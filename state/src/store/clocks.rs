@@ -1,0 +1,57 @@
+//! The clocks that TTLs go by, and the rule by which a backend drops what has expired.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::tables::{Now, TableMeta};
+use crate::backend::Droppable;
+use crate::keyspace;
+use crate::ttl::Ttl;
+use crate::value::Head;
+
+/// What the rule for dropping expired values looks at; outlives no store by much, as a compaction may.
+pub(crate) struct Clocks {
+    wall_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
+    event_time: AtomicI64,
+    rules: RwLock<Vec<(u16, Ttl, Option<i64>)>>,
+}
+
+impl Clocks {
+    pub(super) fn new(wall_ms: Arc<dyn Fn() -> i64 + Send + Sync>, event_time: i64) -> Self {
+        Clocks { wall_ms, event_time: AtomicI64::new(event_time), rules: RwLock::default() }
+    }
+
+    /// Where both clocks stand. Reads the machine's.
+    pub(crate) fn now(&self) -> Now {
+        Now { wall: (self.wall_ms)(), event: self.event_time.load(Ordering::Relaxed) }
+    }
+
+    /// What may be dropped, judged by the time at which a compaction begins.
+    pub(super) fn droppable(self: &Arc<Self>) -> Droppable {
+        let clocks = self.clone();
+        Arc::new(move || {
+            let now = clocks.now();
+            let rules = clocks.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
+            Box::new(move |key, value| {
+                let Some((_, table)) = keyspace::split(key) else { return false };
+                let Some((_, ttl, adopted)) = rules.iter().find(|(id, ..)| *id == table) else {
+                    return false;
+                };
+                let Some((head, _)) = Head::read(value) else { return false };
+                ttl.is_over(head.touched, *adopted, now.by(ttl.clock))
+            })
+        })
+    }
+
+    /// Moves event time, never back. True when it has just begun.
+    pub(super) fn advance(&self, watermark_ms: i64) -> bool {
+        let before = self.event_time.fetch_max(watermark_ms, Ordering::Relaxed);
+        before == i64::MIN && watermark_ms > i64::MIN
+    }
+
+    /// Says which tables have a TTL, and when it was turned on over values that were there.
+    pub(super) fn set_rules<'a>(&self, metas: impl Iterator<Item = &'a TableMeta>) {
+        let rules = metas.filter_map(|meta| Some((meta.id, meta.ttl?, meta.adopted_at))).collect();
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = rules;
+    }
+}

@@ -23,6 +23,7 @@ mod client;
 mod config;
 mod embedded;
 mod errors;
+mod footprint;
 mod partition;
 mod progress;
 mod reader;

@@ -46,11 +46,17 @@ fn everything_arrives() {
     job.source("in", source)
         .event_time(|e| EventTime(e.ts).millis(), Watermarks::bounded(Duration::from_secs(5)))
         .sink("arrived", arrived.clone());
+    let planned = job.plan().unwrap().client_threads();
+    let before = client_threads().len();
     let handle = job.start().unwrap();
     until(&handle, Duration::from_secs(30), "all records have arrived", || {
         arrived.handle().len() >= N as usize
     });
-    assert!(!client_threads().is_empty(), "the names that are looked for at the end");
+    let clients = client_threads();
+    assert!(!clients.is_empty(), "the names that are looked for at the end");
+    let started = (clients.len() - before) as u64;
+    assert!(started <= planned, "{started} threads of clients, {planned} are planned: {clients:?}");
+    assert!(started + 3 >= planned, "{started} threads of clients, {planned} are planned: {clients:?}");
     handle.drain(EndKind::Keep);
     handle.wait().unwrap();
 

@@ -3,6 +3,7 @@
 use crate::context::OperatorContext;
 use crate::element::{Data, Record};
 use crate::error::Result;
+use crate::memory::Footprint;
 use crate::operator::Closing;
 
 /// The end of a stream. `Clone` is for the recipe: one copy per subtask is taken before `open`; what is heavy (a client)
@@ -56,5 +57,11 @@ pub trait Sink<In: Data>: Clone + Send + 'static {
     /// in the task that would end the process.
     fn close(&mut self, outcome: Closing) {
         let _ = outcome;
+    }
+
+    /// What its client will take in memory and threads: asked once, when the sink is added to a job, for the job's memory
+    /// plan. A sink without a client keeps the default.
+    fn footprint(&self) -> Footprint {
+        Footprint::none()
     }
 }

@@ -6,6 +6,7 @@ use crate::context::OperatorContext;
 use crate::dead_letter::DeadLetter;
 use crate::element::{Barrier, Data, Record};
 use crate::error::Result;
+use crate::memory::Footprint;
 use crate::operator::Closing;
 use crate::time::EventTime;
 
@@ -59,6 +60,12 @@ pub trait Source: Clone + Send + 'static {
     /// is logged and fails nothing.
     fn close(&mut self, outcome: Closing) {
         let _ = outcome;
+    }
+
+    /// What its client will take in memory and threads: asked once, when the source is added to a job, for the job's memory
+    /// plan. A source without a client keeps the default.
+    fn footprint(&self) -> Footprint {
+        Footprint::none()
     }
 }
 

@@ -305,5 +305,8 @@ fn updating<P: Pipe<Out = ProfileUpdate>>(
         Some(n) => by_user.parallelism(n),
         None => by_user,
     };
-    by_user.transform(OperatorInfo::stateful("update_profile", uid), UpdateProfile::new(target, rejected))
+    by_user.transform(
+        OperatorInfo::stateful("update_profile", uid).index(),
+        UpdateProfile::new(target, rejected),
+    )
 }

@@ -164,8 +164,12 @@ impl KafkaConfig {
 
     /// A property in milliseconds, as set here or else `default`.
     pub(crate) fn millis(&self, property: &str, default: u64) -> Duration {
-        let set = self.properties.get(property).and_then(|value| value.parse().ok());
-        Duration::from_millis(set.unwrap_or(default))
+        Duration::from_millis(self.number(property, default))
+    }
+
+    /// A property as a number, as set here or else `default`.
+    pub(crate) fn number(&self, property: &str, default: u64) -> u64 {
+        self.properties.get(property).and_then(|value| value.parse().ok()).unwrap_or(default)
     }
 
     /// The client library's configuration: `defaults`, over them what was set, over it all `fixed`. A fixed property that

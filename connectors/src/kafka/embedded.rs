@@ -107,6 +107,11 @@ impl EmbeddedBroker {
         (self.topics().iter()).filter(|(_, t)| !t.removed).map(|(name, _)| name.clone()).collect()
     }
 
+    /// The partitions of all topics there ever were: a removed topic keeps what it holds.
+    pub(super) fn partition_count(&self) -> u64 {
+        self.topics().values().map(|topic| u64::try_from(topic.partitions).unwrap_or(0)).sum()
+    }
+
     /// Makes the broker answer questions about `topic` with `error`.
     fn answer(&self, topic: &str, what: &'static str, error: RDKafkaRespErr) -> Result<(), KafkaSetupError> {
         let cluster = self.inner.owner.client().mock_cluster().ok_or(KafkaSetupError::NoAddress)?;

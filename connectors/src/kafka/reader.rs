@@ -18,6 +18,7 @@ use super::begin::{check_offsets, first_offset, gone};
 use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic, who};
 use super::config::{Fixed, KafkaConfig};
 use super::errors::{Verdict, judge};
+use super::footprint::QUEUED_KBYTES;
 use super::progress::Progress;
 use super::source::Start;
 use crate::format::Decoder;
@@ -51,7 +52,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("allow.auto.create.topics", "false"),
     // The library stops fetching for a whole second once its queue is full.
     ("fetch.queue.backoff.ms", "5"),
-    ("queued.max.messages.kbytes", "16384"),
+    ("queued.max.messages.kbytes", QUEUED_KBYTES),
     // Brokers close idle connections: no news.
     ("log.connection.close", "false"),
 ];

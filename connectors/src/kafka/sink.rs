@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde::Serialize;
+use weir_engine::memory::Footprint;
 use weir_engine::{Closing, Data, OperatorContext, Record, Result, Sink, TaskError};
 
 use super::admin;
 use super::client::who;
 use super::config::KafkaConfig;
+use super::footprint;
 use super::progress::Progress;
 use super::topic;
 use super::window::Window;
@@ -202,6 +204,10 @@ impl<T: Data, E: Encoder<T>> Sink<T> for KafkaSink<T, E> {
         if created && outcome == Closing::NeverRan {
             self.undo_topic(&cx);
         }
+    }
+
+    fn footprint(&self) -> Footprint {
+        footprint::producer(&self.config, self.create)
     }
 }
 

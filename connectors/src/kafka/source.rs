@@ -6,9 +6,11 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
+use weir_engine::memory::Footprint;
 use weir_engine::{Closing, Data, OperatorContext, Result, Source, SourceBatch, SourceStatus, TaskError};
 
 use super::config::KafkaConfig;
+use super::footprint;
 use super::progress::Progress;
 use super::reader::Reader;
 use super::topic;
@@ -142,6 +144,10 @@ impl<T: Data, D: Decoder<T>> Source for KafkaSource<T, D> {
         if let Some(reader) = self.reader.take() {
             reader.close();
         }
+    }
+
+    fn footprint(&self) -> Footprint {
+        footprint::consumer(&self.config)
     }
 }
 

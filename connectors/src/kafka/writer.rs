@@ -18,6 +18,7 @@ use super::admin;
 use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic, who};
 use super::config::KafkaConfig;
 use super::errors::NowAndThen;
+use super::footprint::BUFFERED_KBYTES;
 use super::partition::partition_of;
 use super::progress::Progress;
 use super::sink::KeyOf;
@@ -26,8 +27,7 @@ use crate::format::Encoder;
 
 /// Defaults that differ from the library's.
 const DEFAULTS: &[(&str, &str)] = &[
-    // The library would hold 1 GiB.
-    ("queue.buffering.max.kbytes", "65536"),
+    ("queue.buffering.max.kbytes", BUFFERED_KBYTES),
     ("message.timeout.ms", "120000"),
     ("log.connection.close", "false"),
 ];

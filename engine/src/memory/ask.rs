@@ -72,12 +72,7 @@ pub(crate) fn ask(
             resident_bytes: config.stack_resident_bytes.min(here.task_stack_bytes),
         })
         .collect();
-    let mut declared = Vec::new();
-    for chain in &plan.chains {
-        for operator in &chain.operators {
-            add(&mut declared, &operator.footprint, &operator.uid, chain.parallelism);
-        }
-    }
+    let mut declared = declared(plan);
     add(&mut declared, engine, "the engine", 1);
     threads.extend(declared.iter().filter(|d| d.threads > 0).map(|d| ThreadGroup {
         kind: ThreadKind::Client,
@@ -95,7 +90,8 @@ pub(crate) fn ask(
         let of = |c: &PlannedChain| c.operators.iter().filter(|op| wanted(op)).count() * c.parallelism;
         plan.chains.iter().map(|chain| of(chain) as u64).sum()
     };
-    let databases = if rocksdb { subtasks(&|op| op.stateful) } else { 0 };
+    // A source remembers its positions in the checkpoint itself.
+    let databases = if rocksdb { subtasks(&|op| op.stateful && op.kind != "source") } else { 0 };
     MemoryAsk {
         job: plan.job.clone(),
         below: Some(here.memory.clone()).filter(|there_is| there_is.amount < limit.amount),
@@ -119,10 +115,21 @@ pub(crate) fn ask(
 }
 
 /// A declaration and the threads that go with it.
-struct Counted {
+pub(crate) struct Counted {
     declared: Declared,
     per: Per,
-    threads: u64,
+    pub(crate) threads: u64,
+}
+
+/// What all operators of a plan declare.
+pub(crate) fn declared(plan: &Plan) -> Vec<Counted> {
+    let mut all = Vec::new();
+    for chain in &plan.chains {
+        for operator in &chain.operators {
+            add(&mut all, &operator.footprint, &operator.uid, chain.parallelism);
+        }
+    }
+    all
 }
 
 /// Adds what `footprint` says of an operator with so many subtasks. What the process has one of is counted once.

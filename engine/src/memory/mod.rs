@@ -22,4 +22,4 @@ pub use meters::{MemoryBudget, Metered};
 pub use plan::{ChannelsAsk, Declared, MemoryAsk, MemoryPlan, ThreadGroup, ThreadKind};
 pub use share::Share;
 
-pub(crate) use ask::{Surroundings, ask};
+pub(crate) use ask::{Surroundings, ask, declared};

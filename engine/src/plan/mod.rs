@@ -7,7 +7,7 @@ use serde::Serialize;
 
 pub use check::PlanError;
 
-use crate::memory::Footprint;
+use crate::memory::{self, Footprint};
 
 pub use crate::runtime::edge::Partitioning;
 
@@ -92,13 +92,9 @@ impl Plan {
         self.chains.iter().map(|c| c.parallelism).sum()
     }
 
-    /// How many threads the clients of sources and sinks start, as they declare; what the whole process has one of is
-    /// counted for each that names it.
-    pub fn client_threads(&self) -> usize {
-        let of = |c: &PlannedChain| {
-            c.operators.iter().map(|op| op.footprint.threads(c.parallelism)).sum::<usize>()
-        };
-        self.chains.iter().map(of).sum()
+    /// How many threads the clients of sources and sinks start, as they declare.
+    pub fn client_threads(&self) -> u64 {
+        memory::declared(self).iter().map(|declared| declared.threads).sum()
     }
 
     /// The plan as JSON.

@@ -315,7 +315,7 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
             return;
         }
         let mut graph = self.graph.borrow_mut();
-        let uid = graph.operator(self.chain, OperatorInfo::named("sink", uid));
+        let uid = graph.operator(self.chain, OperatorInfo::named("sink", uid).footprint(sink.footprint()));
         let pipe = self.pipe;
         graph.chains[self.chain].recipe = Some(Box::new(move |cx| {
             pipe.link(sinks::SinkStage::new(sink.clone(), uid.clone(), cx.clone()), cx)

@@ -39,7 +39,7 @@ impl<S: Source> SourceStream<S> {
         let chain = graph.borrow_mut().chain();
         let uid = graph
             .borrow_mut()
-            .operator(chain, OperatorInfo { stateful: true, ..OperatorInfo::named("source", uid) });
+            .operator(chain, OperatorInfo::stateful("source", uid).footprint(source.footprint()));
         let settings = SourceSettings {
             uid,
             watermarks: Watermarks::at_end(),

@@ -6,6 +6,7 @@
 //! * [`store`]: a [`Store`](store::Store) is the state of one subtask of one operator: tables and items, frozen at a
 //!   barrier into files and restored from them, whatever the parallelism.
 //! * [`backend`]: where bytes lie: memory, or RocksDB. [`keyspace`] and [`value`] say how keys and values are laid out.
+//! * [`checkpoint`]: where frozen files go and come back from: manifests, savepoints, the lease, in a folder, memory or S3.
 //! * [`codec`]: how values become bytes. [`ttl`]: how long they live.
 //! * [`profile`]: [`Profiles`](profile::Profiles), a space of users with typed tags. One
 //!   [`Writer`](profile::Writer) per range of key groups applies updates and publishes; any number of
@@ -14,6 +15,7 @@
 //! All event times are `i64` milliseconds since the Unix epoch, negative ones included.
 
 pub mod backend;
+pub mod checkpoint;
 pub mod codec;
 pub mod error;
 pub mod key;

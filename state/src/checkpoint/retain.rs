@@ -1,0 +1,140 @@
+//! Deletes what nobody needs: old checkpoints, files that no manifest names, and what a crash left behind.
+
+use std::fs;
+use std::path::Path;
+
+use fail::fail_point;
+
+use super::error::{CheckpointError, Result};
+use super::lease::{self, Lease};
+use super::names::{self, CheckpointKey};
+use super::store::{CheckpointStore, counted};
+
+/// What was deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deleted {
+    /// The checkpoints.
+    pub checkpoints: Vec<CheckpointKey>,
+    /// How many data files.
+    pub files: usize,
+    /// Manifests that cannot be read: as long as they are there nobody knows which files they name, and none is deleted.
+    pub unreadable: Vec<CheckpointKey>,
+}
+
+impl CheckpointStore {
+    /// Keeps the newest `keep` checkpoints (at least one), and deletes older ones: first their manifests, then the files that no
+    /// other checkpoint names and none in the making uses. Savepoints are never touched.
+    ///
+    /// # Errors
+    /// When somebody else has the job, or the storage fails. What should have gone then goes another time.
+    pub async fn retain(&self, keep: usize, lease: &Lease) -> Result<Deleted> {
+        let mut held = lease.lock().await?;
+        held.check().await?;
+        let keys = self.list().await?;
+        let unreadable = self.read_all(&keys).await?;
+        if keys.len() <= keep.max(1) || !unreadable.is_empty() {
+            return Ok(Deleted { unreadable, ..Deleted::default() });
+        }
+
+        let expired = self.0.books().expire(keep);
+        let result = async {
+            fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
+                "checkpoint::before_delete"
+            )));
+            self.0.storage.delete(expired.manifests.iter().map(|key| key.path())).await?;
+            fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
+                "checkpoint::before_delete"
+            )));
+            self.0.storage.delete(expired.files.iter().cloned()).await
+        };
+        // Files that stay behind after a failure have no name any more: a sweep finds them.
+        result.await?;
+        Ok(Deleted { checkpoints: expired.manifests, files: expired.files.len(), unreadable: Vec::new() })
+    }
+
+    /// Deletes what crashes left behind: manifests that do not count, data files that no checkpoint names, and half-written files
+    /// of a local folder. Lists the whole shared folder, so once after each start is often enough. Savepoints are never touched.
+    ///
+    /// # Errors
+    /// When somebody else has the job, or the storage fails.
+    pub async fn sweep(&self, lease: &Lease) -> Result<Deleted> {
+        let mut held = lease.lock().await?;
+        held.check().await?;
+        let keys = self.listed().await?;
+        let fences = lease::fences(&self.0.storage).await?;
+        let counting = counted(&keys, &fences);
+        self.0.books().only(&counting);
+        let unreadable = self.read_all(&counting).await?;
+        if !unreadable.is_empty() {
+            return Ok(Deleted { unreadable, ..Deleted::default() });
+        }
+
+        let listed: Vec<String> =
+            self.0.storage.list(names::SHARED).await?.into_iter().map(|file| file.path).collect();
+        let orphans = self.0.books().orphans(&listed);
+        let stale: Vec<CheckpointKey> = keys.into_iter().filter(|key| !counting.contains(key)).collect();
+        fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
+            "checkpoint::before_delete"
+        )));
+        self.0.storage.delete(stale.iter().map(|key| key.path())).await?;
+        let files = orphans.len();
+        self.0.storage.delete(orphans).await?;
+        let halves = self.sweep_halves().await;
+        Ok(Deleted { checkpoints: stale, files: files + halves, unreadable: Vec::new() })
+    }
+
+    /// Makes the books know what each of the checkpoints names; those that cannot be read come back.
+    async fn read_all(&self, keys: &[CheckpointKey]) -> Result<Vec<CheckpointKey>> {
+        let mut unreadable = Vec::new();
+        for key in keys {
+            if self.0.books().has_read(*key) {
+                continue;
+            }
+            match self.read(*key).await {
+                Ok(_) => {}
+                Err(error @ (CheckpointError::Unreadable { .. } | CheckpointError::UnknownFormat { .. })) => {
+                    tracing::warn!(%error, "no checkpoint files are deleted: a manifest cannot be read");
+                    unreadable.push(*key);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(unreadable)
+    }
+
+    /// A local folder's files are written under the name `file#1` first; a crash leaves those behind, and no listing shows them.
+    async fn sweep_halves(&self) -> usize {
+        let Some(folder) = self.0.storage.folder() else { return 0 };
+        let in_use = self.0.books().in_use();
+        let folder = folder.to_owned();
+        let swept = tokio::task::spawn_blocking(move || {
+            let mut swept = 0;
+            for part in [names::SHARED, names::CHECKPOINTS, names::ATTEMPTS, names::LEASE] {
+                visit(&folder.join(part), &mut |file| {
+                    let Ok(relative) = file.strip_prefix(&folder) else { return };
+                    let relative = relative.to_string_lossy();
+                    let Some((whole, number)) = relative.rsplit_once('#') else { return };
+                    let half = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+                    if half && !in_use.contains(whole) && fs::remove_file(file).is_ok() {
+                        swept += 1;
+                    }
+                });
+            }
+            swept
+        });
+        swept.await.unwrap_or(0)
+    }
+}
+
+/// Every file below a folder; what cannot be read is passed over.
+fn visit(folder: &Path, found: &mut dyn FnMut(&Path)) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => visit(&path, found),
+            Ok(_) => found(&path),
+            Err(_) => {}
+        }
+    }
+}

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use weir_state::store::Store;
+
 use crate::error::Result;
 use crate::ids::{AttemptId, OperatorUid, TaskId};
 use crate::runtime::channel::Cancel;
 use crate::runtime::stats::TaskStats;
+use crate::task_state::{RestoredItem, TaskState};
 use crate::time::SharedClock;
 
 /// A count that one task writes and anyone reads; shown as a metric with the operator's uid.
@@ -45,6 +48,7 @@ pub struct TaskContext {
     pub(crate) clock: SharedClock,
     pub(crate) cancel: Cancel,
     pub(crate) stats: Arc<TaskStats>,
+    pub(crate) state: Arc<TaskState>,
 }
 
 impl TaskContext {
@@ -113,6 +117,28 @@ impl OperatorContext {
     /// same counter. Takes a lock: to be called in `open`, not per record.
     pub fn counter(&self, name: &'static str) -> Counter {
         self.task.stats.counter(&self.uid, name)
+    }
+
+    /// Where the operator's keyed state lies: one store per operator and subtask. The first call, to be made in `open`, reads
+    /// back what the checkpoint holds of the key groups that are now this subtask's.
+    ///
+    /// *Blocking*: while it does.
+    ///
+    /// # Errors
+    /// When the store cannot be opened, or a file of the checkpoint is missing or damaged: it is named.
+    pub fn store(&self) -> Result<Store> {
+        self.task.state.store(&self.uid)
+    }
+
+    /// True when this life of the job began from a checkpoint or savepoint.
+    pub fn is_restored(&self) -> bool {
+        self.task.state.is_restored()
+    }
+
+    /// What all subtasks of this operator, of however many there were, put under `list` into the checkpoint that this life
+    /// began from (a source's positions are under `positions`); nothing when it began anew.
+    pub fn restored(&self, list: &str) -> Vec<RestoredItem> {
+        self.task.state.restored(&self.uid, list)
     }
 
     /// True once the attempt has been cancelled.

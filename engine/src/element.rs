@@ -63,6 +63,21 @@ pub struct Barrier {
     pub checkpoint: CheckpointId,
 }
 
+impl Barrier {
+    /// Stands for the last snapshot of a task whose input has ended: it belongs to every checkpoint from then on.
+    pub const LAST: Barrier = Barrier { checkpoint: CheckpointId(u64::MAX) };
+}
+
+/// What became of a checkpoint: told to every task, after the fact, at least once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It is complete and durable: a restart begins from it, or a later one. What was prepared for it, or for an earlier
+    /// one, may be committed.
+    Completed(CheckpointId),
+    /// It was given up. What was prepared for it belongs to the next one that completes.
+    Aborted(CheckpointId),
+}
+
 /// How a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndKind {

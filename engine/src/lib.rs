@@ -19,6 +19,7 @@
 //! # Ok::<(), JobError>(())
 //! ```
 
+mod checkpoint;
 mod context;
 mod coordinator;
 mod dead_letter;
@@ -43,17 +44,19 @@ mod sink;
 mod source;
 mod state;
 pub mod stream;
+mod task_state;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 mod time;
 mod watermarks;
 
+pub use checkpoint::{Checkpoints, StartFrom, StateBackend};
 #[doc(hidden)]
 pub use context::TaskContext;
 pub use context::{Counter, OperatorContext};
 pub use coordinator::{Failure, RestartPolicy};
 pub use dead_letter::{BadRecords, DeadLetter};
-pub use element::{Barrier, Data, Element, EndKind, Key, Keyed, Record};
+pub use element::{Barrier, Data, Element, EndKind, Key, Keyed, Notice, Record};
 pub use error::{Cause, Domain, Result, TaskError};
 pub use graph::OperatorInfo;
 pub use ids::{AttemptId, CheckpointId, OperatorUid, TaskId};
@@ -68,6 +71,8 @@ pub use sink::Sink;
 pub use source::{Source, SourceBatch, SourceStatus, SplitId};
 pub use state::{JobState, Status};
 pub use stream::{Head, KeyedStream, Shared, SourceStream, Stream, WindowedStream};
+pub use task_state::RestoredItem;
 pub use time::{Clock, EventTime, SharedClock, SystemClock, Watermark};
 pub use watermarks::Watermarks;
+pub use weir_state::store::{Snapshot, Store};
 pub use weir_state::{KEY_GROUPS, KeyGroup, KeyHash};

@@ -1,7 +1,9 @@
 //! The contract an operator author implements, and the collector that takes what it gives.
 
+use weir_state::store::Snapshot;
+
 use crate::context::OperatorContext;
-use crate::element::{Barrier, Data, EndKind, Record};
+use crate::element::{Barrier, Data, EndKind, Notice, Record};
 use crate::error::Result;
 use crate::side::SignalPort;
 use crate::time::Watermark;
@@ -51,6 +53,16 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
         Ok(())
     }
 
+    /// Called before each batch of input when the operator is the first of its task: state that is not in memory can be
+    /// fetched for all of it at once.
+    ///
+    /// # Errors
+    /// As for `process`.
+    fn prefetch(&mut self, batch: &[Record<In>]) -> Result<()> {
+        let _ = batch;
+        Ok(())
+    }
+
     /// Called for each record. HOT: no allocation, lock, log or clock read that the operator's meaning does not need.
     ///
     /// # Errors
@@ -84,12 +96,23 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
         Ok(())
     }
 
-    /// Called at a barrier, before it goes downstream: what the operator knows now is what the checkpoint holds.
+    /// Called at a barrier, before it goes downstream: what the operator knows now is what the checkpoint holds. Freezes
+    /// rather than writes: what it adds to `into` is encoded and written by another thread while the task goes on. Called
+    /// once more after `on_end`, with [`Barrier::LAST`].
     ///
     /// # Errors
     /// As for `process`.
-    fn snapshot(&mut self, barrier: Barrier) -> Result<()> {
-        let _ = barrier;
+    fn snapshot(&mut self, barrier: Barrier, into: &mut Snapshot) -> Result<()> {
+        let _ = (barrier, into);
+        Ok(())
+    }
+
+    /// Called when a checkpoint is complete, or was given up; not for every one.
+    ///
+    /// # Errors
+    /// As for `process`.
+    fn on_notice(&mut self, notice: Notice) -> Result<()> {
+        let _ = notice;
         Ok(())
     }
 

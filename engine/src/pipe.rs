@@ -5,15 +5,19 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use weir_state::store::Snapshot;
 
 use crate::context::TaskContext;
-use crate::element::{Barrier, Data, EndKind, Record};
+use crate::element::{Barrier, Data, EndKind, Notice, Record};
 use crate::error::{Result, TaskError};
 use crate::ids::OperatorUid;
 use crate::operator::{Closing, Collector, Operator};
 use crate::protocol::ProtocolCheck;
 use crate::runtime::task::TaskBody;
 use crate::stream::Head;
+use crate::task_state::TaskState;
 use crate::time::Watermark;
 
 /// What a linked chain looks like from its entry.
@@ -23,6 +27,14 @@ pub trait Stage<In>: Collector<In> + Send + 'static {
     /// # Errors
     /// The first operator that cannot work; so for every method here.
     fn open(&mut self, cx: &TaskContext) -> Result<()>;
+    /// A batch of input is about to come.
+    ///
+    /// # Errors
+    /// As for `open`.
+    fn prefetch(&mut self, batch: &[Record<In>]) -> Result<()> {
+        let _ = batch;
+        Ok(())
+    }
     /// A batch of input is done.
     ///
     /// # Errors
@@ -53,6 +65,11 @@ pub trait Stage<In>: Collector<In> + Send + 'static {
     /// # Errors
     /// As for `open`.
     fn barrier(&mut self, b: Barrier) -> Result<()>;
+    /// A checkpoint is complete, or was given up.
+    ///
+    /// # Errors
+    /// As for `open`.
+    fn notice(&mut self, notice: Notice) -> Result<()>;
     /// The last element.
     ///
     /// # Errors
@@ -123,13 +140,29 @@ pub(crate) struct Fused<Op, Next> {
     op: Op,
     uid: OperatorUid,
     next: Next,
+    state: Option<Arc<TaskState>>,
     opened: bool,
     check: ProtocolCheck,
 }
 
 impl<Op, Next> Fused<Op, Next> {
     pub(crate) fn new(op: Op, uid: OperatorUid, next: Next) -> Self {
-        Fused { op, uid, next, opened: false, check: ProtocolCheck::default() }
+        Fused { op, uid, next, state: None, opened: false, check: ProtocolCheck::default() }
+    }
+}
+
+impl<Op, Next> Fused<Op, Next> {
+    /// Freezes what the operator has to remember.
+    fn snapshot<In: Data>(&mut self, b: Barrier) -> Result<()>
+    where
+        Op: Operator<In>,
+    {
+        let mut frozen = Snapshot::default();
+        blame(&self.uid, || self.op.snapshot(b, &mut frozen))?;
+        if let Some(state) = &self.state {
+            state.froze(&self.uid, frozen);
+        }
+        Ok(())
     }
 }
 
@@ -147,7 +180,13 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
         self.next.open(cx)?;
         blame(&self.uid, || self.op.open(&cx.of(&self.uid)))?;
         self.opened = true;
-        Ok(())
+        self.state = Some(cx.state.clone());
+        blame(&self.uid, || cx.state.opened(&self.uid))
+    }
+
+    #[inline]
+    fn prefetch(&mut self, batch: &[Record<In>]) -> Result<()> {
+        blame(&self.uid, || self.op.prefetch(batch))
     }
 
     fn batch_end(&mut self) -> Result<()> {
@@ -186,7 +225,7 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
 
     fn barrier(&mut self, b: Barrier) -> Result<()> {
         self.check.passes();
-        blame(&self.uid, || self.op.snapshot(b))?;
+        self.snapshot(b)?;
         self.op.sides().map_or(Ok(()), |s| s.barrier(b))?;
         self.next.barrier(b)
     }
@@ -195,8 +234,14 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
         self.check.end();
         let Fused { op, uid, next, .. } = self;
         blame(uid, || op.on_end(kind, next))?;
+        self.snapshot(Barrier::LAST)?;
         self.op.sides().map_or(Ok(()), |s| s.end(kind))?;
         self.next.end(kind)
+    }
+
+    fn notice(&mut self, notice: Notice) -> Result<()> {
+        blame(&self.uid, || self.op.on_notice(notice))?;
+        self.next.notice(notice)
     }
 
     fn close(&mut self, outcome: Closing) {

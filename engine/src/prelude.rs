@@ -1,5 +1,6 @@
 //! What a job author imports, nothing more.
 
+pub use crate::checkpoint::{Checkpoints, StartFrom, StateBackend};
 pub use crate::context::OperatorContext;
 pub use crate::coordinator::RestartPolicy;
 pub use crate::dead_letter::{BadRecords, DeadLetter};

@@ -1,7 +1,7 @@
 //! Where a stream leaves the job.
 
 use crate::context::OperatorContext;
-use crate::element::{Data, Record};
+use crate::element::{Barrier, Data, Record};
 use crate::error::Result;
 use crate::memory::Footprint;
 use crate::operator::Closing;
@@ -9,7 +9,8 @@ use crate::operator::Closing;
 /// The end of a stream. `Clone` is for the recipe: one copy per subtask is taken before `open`; what is heavy (a client)
 /// belongs in an `Arc` that the copies share.
 ///
-/// *Order*: `open`; then `write` and `flush` any number of times; then `close`, when `open` succeeded. All on one thread.
+/// *Order*: `open`, `recover`; then `write`, `flush`, `prepare` and `commit` any number of times; then `close`, when `open`
+/// succeeded. All on one thread.
 ///
 /// ```
 /// use {std::sync::{Arc, Mutex}, weir_engine::{Sink, prelude::*, testkit::ScriptSource}};
@@ -51,6 +52,40 @@ pub trait Sink<In: Data>: Clone + Send + 'static {
     /// When something written could not be delivered.
     fn flush(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    /// Called after `flush` at a barrier and at the end: what must be done to make what was written since the last call
+    /// visible, if that waits for the checkpoint. The answer is kept in the checkpoint until it is committed.
+    ///
+    /// A sink that gives something here is exactly-once: whatever happens, each piece of work is committed by this life or
+    /// by the one that begins from that checkpoint. The default, nothing, is for sinks that write at once, and at least
+    /// once.
+    ///
+    /// # Errors
+    /// An error fails the job, and the checkpoint with it.
+    fn prepare(&mut self, barrier: Barrier) -> Result<Option<serde_json::Value>> {
+        let _ = barrier;
+        Ok(None)
+    }
+
+    /// Does what `prepare` answered: the checkpoint is complete. May be called again with what was committed before, by
+    /// another subtask too, after a restart: it must then do nothing.
+    ///
+    /// # Errors
+    /// An error fails the job; the next life tries again.
+    fn commit(&mut self, prepared: serde_json::Value) -> Result<()> {
+        let _ = prepared;
+        Ok(())
+    }
+
+    /// Called once after `open`: this is all that was prepared before the checkpoint that this life begins from, by the
+    /// subtasks that this one stands in for, and it has to be committed. What was prepared later belongs to a life that
+    /// never was: remove it here. With `None` the job begins anew, without a checkpoint.
+    ///
+    /// # Errors
+    /// An error fails the start.
+    fn recover(&mut self, prepared: Option<Vec<serde_json::Value>>) -> Result<()> {
+        prepared.into_iter().flatten().try_for_each(|p| self.commit(p))
     }
 
     /// Called last, also after a failure, its own included. Must not block for long, and must not panic: after a panic

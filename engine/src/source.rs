@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::context::OperatorContext;
 use crate::dead_letter::DeadLetter;
-use crate::element::{Barrier, Data, Record};
+use crate::element::{Barrier, Data, Notice, Record};
 use crate::error::Result;
 use crate::memory::Footprint;
 use crate::operator::Closing;
@@ -49,6 +49,29 @@ pub trait Source: Clone + Send + 'static {
     /// # Errors
     /// An error fails the job; a record that does not decode is not one: give it to [`SourceBatch::reject`].
     fn poll(&mut self, out: &mut SourceBatch<Self::Out>, budget: Duration) -> Result<SourceStatus>;
+
+    /// Where the subtask stands, for the checkpoint: a position per split, under the split's own stable name, as JSON. A
+    /// life that begins from this checkpoint finds the positions of all subtasks, of however many there were, by
+    /// [`OperatorContext::restored`] in `open`, and goes on with those of the splits that are now its own. Everything that
+    /// `poll` gave so far is before the position, and nothing else.
+    ///
+    /// The default, none, is for a source that cannot be replayed: after a restart it gives whatever it gives.
+    ///
+    /// # Errors
+    /// As for `poll`.
+    fn positions(&mut self) -> Result<Vec<(String, serde_json::Value)>> {
+        Ok(Vec::new())
+    }
+
+    /// Called when a checkpoint is complete, or was given up; not for every one. A source that tells the outside how far it
+    /// has read does so here, with the positions of that checkpoint, and nowhere else.
+    ///
+    /// # Errors
+    /// As for `poll`; what the outside refuses is better counted than made a failure.
+    fn on_notice(&mut self, notice: Notice) -> Result<()> {
+        let _ = notice;
+        Ok(())
+    }
 
     /// A checkpoint mark that the outside world put here, asked for before each `poll` (what Flink calls an externally
     /// induced checkpoint); it goes downstream before what that poll gives. Sources without such marks keep the default.

@@ -146,7 +146,7 @@ impl Operator<u64> for Panics {
         self.at(Where::Watermark);
         Ok(())
     }
-    fn snapshot(&mut self, _: Barrier) -> Result<()> {
+    fn snapshot(&mut self, _: Barrier, _: &mut weir_engine::Snapshot) -> Result<()> {
         self.at(Where::Snapshot);
         Ok(())
     }

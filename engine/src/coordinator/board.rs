@@ -1,6 +1,9 @@
 //! What anyone may read about a job while it runs: its states, its tasks' counts, and in the end its result.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir_state::checkpoint::AttemptRecord;
 
 use crate::job::{JobError, JobReport};
 use crate::plan::Plan;
@@ -8,10 +11,14 @@ use crate::runtime::latch::Latch;
 use crate::runtime::stats::{Activity, TaskReading, TaskStats};
 use crate::state::{JobState, StateLog, Status};
 
+/// How many past checkpoints are shown.
+const RECORDS: usize = 100;
+
 pub(crate) struct Board {
     plan: Plan,
     log: Mutex<StateLog>,
     tasks: Mutex<Vec<Arc<TaskStats>>>,
+    checkpoints: Mutex<VecDeque<AttemptRecord>>,
     result: Latch<Result<JobReport, JobError>>,
 }
 
@@ -23,7 +30,13 @@ impl Board {
     pub(crate) fn new(plan: Plan, now_ms: i64) -> Self {
         let mut log = StateLog::new(now_ms);
         log.enter(JobState::Planned, "checked", now_ms);
-        Board { plan, log: Mutex::new(log), tasks: Mutex::default(), result: Latch::new() }
+        Board {
+            plan,
+            log: Mutex::new(log),
+            tasks: Mutex::default(),
+            checkpoints: Mutex::default(),
+            result: Latch::new(),
+        }
     }
 
     pub(crate) fn plan(&self) -> &Plan {
@@ -55,6 +68,11 @@ impl Board {
         *lock(&self.tasks) = tasks;
     }
 
+    /// What one task counts about itself.
+    pub(crate) fn reading(&self, index: usize) -> Option<TaskReading> {
+        lock(&self.tasks).get(index).map(|t| t.reading())
+    }
+
     pub(crate) fn readings(&self) -> Vec<TaskReading> {
         lock(&self.tasks).iter().map(|t| t.reading()).collect()
     }
@@ -66,6 +84,35 @@ impl Board {
             .map(|r| format!("{} {} for {:.1?}", r.task, r.activity.0, r.activity.1))
             .collect();
         if alive.is_empty() { "nothing: every task has exited".into() } else { alive.join(", ") }
+    }
+
+    /// A checkpoint is over, complete or not.
+    pub(crate) fn add_checkpoint(&self, record: AttemptRecord) {
+        let mut records = lock(&self.checkpoints);
+        if records.len() == RECORDS {
+            records.pop_front();
+        }
+        records.push_back(record);
+    }
+
+    pub(crate) fn checkpoints(&self) -> Vec<AttemptRecord> {
+        lock(&self.checkpoints).iter().cloned().collect()
+    }
+
+    /// The tasks that a checkpoint waits for: those that have not frozen, with what each is doing, and those still writing.
+    pub(crate) fn waited_for(&self, unfrozen: &[usize], unwritten: &[usize]) -> String {
+        let readings = self.readings();
+        let frozen = unfrozen.iter().filter_map(|i| readings.get(*i)).map(|r| {
+            let missing = if r.aligning.is_empty() {
+                String::new()
+            } else {
+                format!(", barrier missing from {}", r.aligning.join(" and "))
+            };
+            format!("{} ({} for {:.1?}{missing})", r.task, r.activity.0, r.activity.1)
+        });
+        let written =
+            unwritten.iter().filter_map(|i| readings.get(*i)).map(|r| format!("{} (writing)", r.task));
+        frozen.chain(written).collect::<Vec<_>>().join(", ")
     }
 
     pub(crate) fn close(&self, result: Result<JobReport, JobError>) {

@@ -1,15 +1,18 @@
 //! Makes the tasks of one attempt, in plan order: channels laid, operators copied, nothing started.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
+use crate::checkpoint::StateEnv;
 use crate::context::TaskContext;
 use crate::graph::Graph;
-use crate::ids::{AttemptId, TaskId};
+use crate::ids::TaskId;
 use crate::job::JobError;
 use crate::plan::Plan;
 use crate::runtime::channel::Cancel;
 use crate::runtime::stats::TaskStats;
 use crate::runtime::task::TaskBody;
+use crate::task_state::TaskState;
 use crate::time::SharedClock;
 
 /// A task that has everything but a thread.
@@ -19,14 +22,14 @@ pub(super) type Made = (Box<dyn TaskBody>, TaskContext);
 pub(super) fn make_tasks(
     graph: &Graph,
     plan: &Plan,
-    attempt: AttemptId,
     clock: &SharedClock,
     cancel: &Cancel,
+    env: &Arc<StateEnv>,
 ) -> Result<Vec<Made>, JobError> {
     for (edge, planned) in graph.edges.iter().zip(&plan.edges) {
         let (from, to) = (plan.chains[planned.from].parallelism, plan.chains[planned.to].parallelism);
-        let consumer = plan.first_uid(planned.to).into();
-        edge.ends.lay(from, to, plan.channel_depth, planned.partitioning, &consumer);
+        let (producer, consumer) = (plan.first_uid(planned.from).into(), plan.first_uid(planned.to).into());
+        edge.ends.lay(from, to, plan.channel_depth, planned.partitioning, (&producer, &consumer));
     }
     let mut made = Vec::with_capacity(plan.tasks());
     for (c, chain) in plan.chains.iter().enumerate() {
@@ -35,9 +38,10 @@ pub(super) fn make_tasks(
             let task = TaskId { chain: uid.as_str().into(), subtask };
             let cx = TaskContext {
                 stats: TaskStats::new(task.clone()),
+                state: TaskState::new(task.clone(), made.len(), chain.parallelism, env.clone()),
                 task,
                 parallelism: chain.parallelism,
-                attempt,
+                attempt: env.attempt,
                 key_groups: plan.key_groups,
                 clock: clock.clone(),
                 cancel: cancel.clone(),

@@ -5,9 +5,15 @@
 
 use actix::Message;
 
+use std::sync::Arc;
+
+use weir_state::checkpoint::Manifest;
+
+use super::checkpoints::Asked;
+use crate::checkpoint::{Publication, SnapshotNews};
 use crate::element::{Barrier, EndKind};
 use crate::error::Result;
-use crate::ids::AttemptId;
+use crate::ids::{AttemptId, CheckpointId};
 
 /// Task thread → coordinator, no reply: every operator of the task is open.
 #[derive(Message)]
@@ -45,3 +51,31 @@ pub(crate) struct Interrupt;
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct InjectBarrier(pub(crate) Barrier);
+
+/// Snapshot writer → coordinator, no reply: how far a task's snapshot is.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct SnapshotMail {
+    pub(crate) attempt: AttemptId,
+    pub(crate) news: SnapshotNews,
+}
+
+/// Storage → coordinator, no reply: the manifest is there, or is not.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct Published {
+    pub(crate) attempt: AttemptId,
+    pub(crate) id: CheckpointId,
+    pub(crate) manifest: Option<Arc<Manifest>>,
+    pub(crate) outcome: Publication,
+}
+
+/// Handle → coordinator: take a checkpoint now, as a savepoint if it is named; `stop` drains the job with it. The answer goes
+/// to `asked`.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(crate) struct AskCheckpoint {
+    pub(crate) savepoint: Option<String>,
+    pub(crate) stop: bool,
+    pub(crate) asked: Asked,
+}

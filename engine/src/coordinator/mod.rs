@@ -2,17 +2,22 @@
 
 mod attempt;
 mod board;
+mod checkpoint;
+mod checkpoints;
 mod deploy;
 mod launch;
+mod lives;
 mod messages;
 mod restart;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler};
+use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, WrapFuture};
 use tokio::sync::oneshot;
+use weir_state::backend::Resources;
 
+use crate::checkpoint::{Checkpoints, StateBackend};
 use crate::element::EndKind;
 use crate::graph::Graph;
 use crate::ids::AttemptId;
@@ -30,11 +35,13 @@ use crate::time::SharedClock;
 pub use attempt::Failure;
 pub(crate) use attempt::{Attempt, Outcome, Step};
 pub(crate) use board::Board;
+pub(crate) use checkpoints::Asked;
+use checkpoints::Keeper;
 use deploy::{forget_channels, make_tasks};
 pub(crate) use launch::launch;
-pub(crate) use messages::{Cancel, Drain, InjectBarrier, Interrupt, TaskExited, TaskReady};
-use restart::Decision;
+pub(crate) use messages::{AskCheckpoint, Cancel, Drain, InjectBarrier, Interrupt, TaskExited, TaskReady};
 pub use restart::RestartPolicy;
+use restart::{Decision, Fall};
 
 /// What a job is told about its own life.
 #[derive(Clone)]
@@ -44,6 +51,8 @@ pub(crate) struct LifeConfig {
     pub(crate) cancel_timeout: Duration,
     pub(crate) on_interrupt: EndKind,
     pub(crate) clock: SharedClock,
+    pub(crate) checkpoints: Option<Checkpoints>,
+    pub(crate) state: StateBackend,
 }
 
 /// The actor that answers for a job. Handlers decide by [`Attempt`] and send; they never wait.
@@ -54,7 +63,10 @@ pub(crate) struct Coordinator {
     board: Arc<Board>,
     over: Option<oneshot::Sender<()>>,
     attempt_id: AttemptId,
+    /// The first life of this process: attempts are counted on from the checkpoint's.
+    first_attempt: AttemptId,
     attempt: Option<Attempt>,
+    keeper: Option<Keeper>,
     tasks: Vec<Addr<TaskActor>>,
     cancel: Option<CancelHandle>,
     began: Instant,
@@ -62,7 +74,12 @@ pub(crate) struct Coordinator {
     drain: Option<EndKind>,
     held_by: Option<String>,
     history: Vec<Failure>,
+    falls: Vec<Fall>,
+    /// When records began to flow in this attempt.
+    flows_since: Option<Instant>,
     reporter: metrics::Reporter,
+    /// One block cache and one write buffer for all stores of the process.
+    resources: Option<Resources>,
 }
 
 /// How often counts go to the metrics facade.
@@ -77,13 +94,18 @@ impl Coordinator {
         over: oneshot::Sender<()>,
     ) -> Self {
         Coordinator {
+            keeper: life.checkpoints.clone().map(Keeper::new),
             reporter: metrics::Reporter::new(&plan.job),
+            resources: None,
+            falls: Vec::new(),
+            flows_since: None,
             graph,
             plan,
             life,
             board,
             over: Some(over),
             attempt_id: AttemptId::FIRST,
+            first_attempt: AttemptId::FIRST,
             attempt: None,
             tasks: Vec::new(),
             cancel: None,
@@ -100,11 +122,16 @@ impl Coordinator {
     }
 
     /// Builds every task of the attempt before any thread starts, then starts them all.
-    fn begin(&mut self, cx: &mut Context<Self>) {
+    fn deploy(&mut self, cx: &mut Context<Self>) {
         self.deploy_began = Instant::now();
-        self.enter(JobState::Deploying, format!("waiting for {} tasks to open", self.plan.tasks()));
+        let open = format!("waiting for {} tasks to open", self.plan.tasks());
+        self.enter(JobState::Deploying, open);
+        let env = self.state_env(cx);
+        if env.is_restored() {
+            self.enter(JobState::Restoring, "waiting for tasks to read their state back");
+        }
         let (handle, cancel) = cancellation();
-        let made = match make_tasks(&self.graph, &self.plan, self.attempt_id, &self.life.clock, &cancel) {
+        let made = match make_tasks(&self.graph, &self.plan, &self.life.clock, &cancel, &env) {
             Ok(made) => made,
             Err(e) => return self.finish(cx, Err(e)),
         };
@@ -128,8 +155,17 @@ impl Coordinator {
         for (c, chain) in self.plan.chains.iter().enumerate().rev() {
             first -= chain.parallelism;
             if wanted(c) {
-                self.tasks[first..first + chain.parallelism].iter().for_each(|t| t.do_send(Tell(control)));
+                self.tasks[first..first + chain.parallelism]
+                    .iter()
+                    .for_each(|t| t.do_send(Tell(control.clone())));
             }
+        }
+    }
+
+    /// Tells one task.
+    fn tell(&self, index: usize, control: Control) {
+        if let Some(task) = self.tasks.get(index) {
+            task.do_send(Tell(control));
         }
     }
 
@@ -148,6 +184,8 @@ impl Coordinator {
                 forget_channels(&self.graph);
                 self.tell_chains(Control::Run, |_| true);
                 self.enter(JobState::Running, "records flow");
+                self.flows_since = Some(Instant::now());
+                self.begin_checkpoints(cx);
                 tracing::info!(job = %self.plan.job, attempt = %self.attempt_id, "run     records flow, {:.1?} after the start", self.began.elapsed());
                 if let Some(kind) = self.drain {
                     self.drain_now(kind);
@@ -203,6 +241,7 @@ impl Coordinator {
     }
 
     fn attempt_over(&mut self, cx: &mut Context<Self>, outcome: Outcome) {
+        self.checkpoints_over(cx);
         self.attempt = None;
         self.cancel = None;
         self.tasks.clear();
@@ -210,45 +249,64 @@ impl Coordinator {
             Outcome::Finished => self.finish(cx, Ok(())),
             Outcome::Cancelled => {
                 let job = self.plan.job.clone();
+                if let Some(reason) = self.keeper.as_mut().and_then(|k| k.fatal.take()) {
+                    return self.finish(cx, Err(JobError::Checkpoints { job, reason }));
+                }
+                if let Some(failure) = self.keeper.as_mut().and_then(|k| k.lost.take()) {
+                    return self.attempt_failed(cx, failure);
+                }
                 let error = match self.held_by.take() {
                     Some(held_by) => JobError::DrainTimedOut { job, after: self.life.drain_timeout, held_by },
                     None => JobError::Cancelled { job },
                 };
                 self.finish(cx, Err(error));
             }
-            Outcome::Failed(failure) => {
-                tracing::error!(job = %self.plan.job, attempt = %failure.attempt, "{failure}");
-                let decision = self.life.restart.decide(&failure, self.attempt_id.0 - AttemptId::FIRST.0);
-                self.history.push(failure.clone());
-                match decision {
-                    // A job that was asked to drain has no reason to come back.
-                    Decision::RestartAfter(delay) if self.drain.is_none() => {
-                        self.enter(JobState::Suspended, format!("restart in {delay:?} after: {failure}"));
-                        cx.run_later(delay, |me, cx| {
-                            if me.over.is_some() {
-                                me.attempt_id = me.attempt_id.next();
-                                me.begin(cx);
-                            }
-                        });
+            Outcome::Failed(failure) => self.attempt_failed(cx, failure),
+        }
+    }
+
+    fn attempt_failed(&mut self, cx: &mut Context<Self>, failure: Failure) {
+        tracing::error!(job = %self.plan.job, attempt = %failure.attempt, "{failure}");
+        let ran = self.flows_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.falls.push(Fall { at: self.began.elapsed(), ran });
+        let decision = self.life.restart.decide(&failure, &self.falls);
+        self.history.push(failure.clone());
+        match decision {
+            // A job that was asked to drain has no reason to come back.
+            Decision::RestartAfter(delay) if self.drain.is_none() => {
+                self.enter(JobState::Suspended, format!("restart in {delay:?} after: {failure}"));
+                cx.run_later(delay, |me, cx| {
+                    if me.over.is_some() {
+                        me.begin_again(cx);
                     }
-                    _ => {
-                        let history = self.history.clone();
-                        self.finish(
-                            cx,
-                            Err(JobError::Failed {
-                                job: self.plan.job.clone(),
-                                failure: Box::new(failure),
-                                history,
-                            }),
-                        );
-                    }
-                }
+                });
+            }
+            _ => {
+                let history = self.history.clone();
+                self.finish(
+                    cx,
+                    Err(JobError::Failed { job: self.plan.job.clone(), failure: Box::new(failure), history }),
+                );
             }
         }
     }
 
+    /// Gives storage back first, then tells the result.
     fn finish(&mut self, cx: &mut Context<Self>, result: Result<(), JobError>) {
         self.attempt = None;
+        if let Some(keeper) = &mut self.keeper {
+            keeper.answer_all(&Err("the job is over".to_owned()));
+            if let Some(storage) = keeper.storage.take() {
+                let clean = matches!(&result, Ok(()) | Err(JobError::Cancelled { .. }));
+                let closing = storage.close(clean);
+                cx.spawn(closing.into_actor(self).map(move |(), me, cx| me.finish_now(cx, result)));
+                return;
+            }
+        }
+        self.finish_now(cx, result);
+    }
+
+    fn finish_now(&mut self, cx: &mut Context<Self>, result: Result<(), JobError>) {
         let readings = self.board.readings();
         self.reporter.publish(&readings, self.life.clock.now_ms());
         match &result {
@@ -258,10 +316,12 @@ impl Coordinator {
             }
             Err(e) => self.enter(JobState::Failed, e.to_string()),
         }
-        let attempts = self.attempt_id.0;
+        let attempts = self.attempt_id.0 - self.first_attempt.0 + 1;
+        let checkpoints = self.keeper.as_ref().map_or(0, |k| k.completed);
         self.board.close(result.map(|()| JobReport {
             job: self.plan.job.clone(),
             attempts,
+            checkpoints,
             tasks: readings,
         }));
         if let Some(over) = self.over.take() {
@@ -282,7 +342,11 @@ impl Actor for Coordinator {
             let readings = me.board.readings();
             me.reporter.publish(&readings, me.life.clock.now_ms());
         });
-        self.begin(cx);
+        if self.keeper.is_some() {
+            self.open_storage(cx);
+        } else {
+            self.deploy(cx);
+        }
     }
 }
 

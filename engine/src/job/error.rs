@@ -60,6 +60,14 @@ pub enum JobError {
         /// Which tasks, and what each was doing.
         held_by: String,
     },
+    /// Its checkpoints failed, or it could not begin from one.
+    #[error("job {job:?}: checkpoints: {reason}")]
+    Checkpoints {
+        /// The job.
+        job: String,
+        /// What happened, and what to do.
+        reason: String,
+    },
     /// The control side failed.
     #[error("job {job:?}: {reason}")]
     Control {

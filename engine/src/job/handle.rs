@@ -5,10 +5,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::JobError;
-use crate::coordinator::{Board, Cancel, Coordinator, Drain, InjectBarrier};
+use crate::coordinator::{AskCheckpoint, Asked, Board, Cancel, Coordinator, Drain, InjectBarrier};
 use crate::element::{Barrier, EndKind};
 use crate::plan::Plan;
 use crate::runtime::address::Address;
+use crate::runtime::latch::Latch;
 use crate::runtime::stats::TaskReading;
 use crate::state::Status;
 
@@ -106,6 +107,69 @@ impl JobHandle {
         self.address.send(InjectBarrier(barrier));
     }
 
+    /// Takes a checkpoint now, beside those that are due anyway; gives its number.
+    ///
+    /// *Blocking*: until it is complete.
+    ///
+    /// # Errors
+    /// Why there is none: the job takes no checkpoints, is not running, or this one was given up.
+    ///
+    /// ```
+    /// # use {std::time::Duration, weir_engine::{prelude::*, testkit::*}};
+    /// let job = Job::named("endless").parallelism(1).checkpoints(Checkpoints::to("memory://doc-checkpoint"));
+    /// job.source("in", ScriptSource::of([(1, 0)]).endless()).without_event_time().sink("out", NullSink);
+    /// let running = job.start()?;
+    /// until(&running, Duration::from_secs(10), "a record", || running.tasks().iter().any(|t| t.records_in > 0));
+    /// assert_eq!(running.checkpoint().as_deref(), Ok("1"));
+    /// let savepoint = running.stop_with_savepoint("before-the-upgrade").unwrap();
+    /// assert!(savepoint.contains("before-the-upgrade") && running.wait().is_ok());
+    /// # Ok::<(), JobError>(())
+    /// ```
+    pub fn checkpoint(&self) -> Result<String, String> {
+        self.ask(None, false)
+    }
+
+    /// Takes a savepoint: a checkpoint with a name, complete in its own folder, that no retention removes and from which a
+    /// changed job may begin ([`crate::StartFrom::Savepoint`]). Gives its address.
+    ///
+    /// *Blocking*: until it is complete.
+    ///
+    /// # Errors
+    /// As for [`JobHandle::checkpoint`]; also when there is one of that name.
+    pub fn savepoint(&self, name: &str) -> Result<String, String> {
+        self.ask(Some(name), false)
+    }
+
+    /// Drains the job, keeping windows and timers as they are, and leaves what its tasks remember as a savepoint. Gives its
+    /// address.
+    ///
+    /// *Blocking*: until the savepoint is complete; [`JobHandle::wait`] tells how the job ended.
+    ///
+    /// # Errors
+    /// As for [`JobHandle::savepoint`].
+    pub fn stop_with_savepoint(&self, name: &str) -> Result<String, String> {
+        self.ask(Some(name), true)
+    }
+
+    fn ask(&self, savepoint: Option<&str>, stop: bool) -> Result<String, String> {
+        let asked = Asked::new(Latch::new());
+        self.address.send(AskCheckpoint { savepoint: savepoint.map(Into::into), stop, asked: asked.clone() });
+        // Nobody answers when the control thread is gone; the job is over then.
+        loop {
+            if let Some(answer) = asked.wait(Some(Duration::from_millis(50))) {
+                return answer;
+            }
+            if self.is_over() && asked.get().is_none() {
+                return Err("the job is over".to_owned());
+            }
+        }
+    }
+
+    /// What became of the last checkpoints, oldest first: phases, files, bytes, reasons.
+    pub fn checkpoints(&self) -> Vec<weir_state::checkpoint::AttemptRecord> {
+        self.board.checkpoints()
+    }
+
     /// Waits for the job to be over. It can be asked again, with the same answer.
     ///
     /// *Blocking*: until then. Every thread of its tasks has been joined when it returns (unless the error is
@@ -179,6 +243,7 @@ impl JobView {
             "status": self.status(),
             "history": self.board.history(),
             "tasks": self.board.readings(),
+            "checkpoints": self.board.checkpoints(),
         })
     }
 }
@@ -190,6 +255,8 @@ pub struct JobReport {
     pub job: String,
     /// How many lives it had: 1 and a restart each.
     pub attempts: u32,
+    /// How many checkpoints were completed, the last ones of ended tasks and savepoints included.
+    pub checkpoints: u64,
     /// The last counts of every task of the last one.
     pub tasks: Vec<TaskReading>,
 }

@@ -12,6 +12,7 @@ pub use error::JobError;
 pub(crate) use handle::JobView;
 pub use handle::{JobHandle, JobReport};
 
+use crate::checkpoint::{Checkpoints, StateBackend};
 use crate::coordinator::{self, Board, LifeConfig, RestartPolicy};
 use crate::element::EndKind;
 use crate::graph::{Graph, GraphRef};
@@ -55,6 +56,8 @@ impl Job {
                 cancel_timeout: Duration::from_secs(10),
                 on_interrupt: EndKind::Keep,
                 clock: SystemClock::shared(),
+                checkpoints: None,
+                state: StateBackend::default(),
             },
             memory: MemoryConfig::new(),
         }
@@ -129,6 +132,20 @@ impl Job {
     #[must_use]
     pub fn restart(mut self, policy: RestartPolicy) -> Self {
         self.life.restart = policy;
+        self
+    }
+
+    /// Takes checkpoints, and begins from the newest one that is there (default: takes none). [`Checkpoints`] shows it.
+    #[must_use]
+    pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
+        self.life.checkpoints = Some(checkpoints);
+        self
+    }
+
+    /// What keeps keyed state (default: memory). [`StateBackend`] shows it.
+    #[must_use]
+    pub fn state(mut self, backend: StateBackend) -> Self {
+        self.life.state = backend;
         self
     }
 

@@ -97,6 +97,11 @@ impl Plan {
         memory::declared(self).iter().map(|declared| declared.threads).sum()
     }
 
+    /// What the operator of that uid is.
+    pub(crate) fn kind_of(&self, uid: &str) -> Option<&'static str> {
+        self.chains.iter().flat_map(|c| &c.operators).find(|o| o.uid == uid).map(|o| o.kind)
+    }
+
     /// The plan as JSON.
     pub fn to_json(&self) -> String {
         // Plain data with string keys: there is nothing in it that JSON cannot say.

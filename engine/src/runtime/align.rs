@@ -44,7 +44,6 @@ impl Aligner {
     }
 
     /// The open inputs that the pending barrier has not reached.
-    #[cfg(test)]
     pub(crate) fn missing(&self) -> Vec<usize> {
         (0..self.open.len()).filter(|&i| self.pending.is_some() && self.readable(i)).collect()
     }
@@ -79,7 +78,6 @@ impl Aligner {
     }
 
     /// Checkpoint `barrier` was given up: inputs that wait for it may be read again.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the checkpoint coordinator sends aborts"))]
     pub(crate) fn abort(&mut self, barrier: Barrier) {
         self.settled = self.settled.max(Some(barrier));
         if self.pending.is_some_and(|p| p <= barrier) {

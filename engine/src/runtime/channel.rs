@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Select, Sender, TryRecvError
 
 use crate::element::{Element, Record};
 use crate::error::{Result, TaskError};
+use crate::ids::TaskId;
 
 /// Hears that the attempt is over. Every blocking wait of a task includes it.
 #[derive(Clone, Debug)]
@@ -63,6 +64,8 @@ pub(crate) struct Tx<T> {
 /// The receiving end of one channel.
 #[derive(Debug)]
 pub(crate) struct Rx<T> {
+    /// Who sends, when it is an edge of a plan.
+    pub(crate) from: Option<TaskId>,
     inner: Receiver<Element<T>>,
     spare: Sender<Vec<Record<T>>>,
 }
@@ -81,7 +84,7 @@ pub(crate) fn edge<T>(depth: usize) -> (Tx<T>, Rx<T>) {
     let (tx, rx) = bounded(depth);
     // As many as can be on their way, and the two that the ends hold.
     let (give, spare) = bounded(depth + 2);
-    (Tx { inner: tx, spare }, Rx { inner: rx, spare: give })
+    (Tx { inner: tx, spare }, Rx { from: None, inner: rx, spare: give })
 }
 
 impl<T> Tx<T> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use crate::ids::OperatorUid;
+use crate::ids::{OperatorUid, TaskId};
 use crate::runtime::channel::{Rx, Tx, edge};
 
 /// How the records of an edge are spread over the consumer's subtasks.
@@ -49,13 +49,14 @@ struct Ends<T> {
 
 /// What the plan asks of an edge whose type it has forgotten.
 pub(crate) trait LayEdge: Send + Sync {
+    /// Makes the channels; `names` are those of the producing and the consuming chain.
     fn lay(
         &self,
         producers: usize,
         consumers: usize,
         depth: usize,
         how: Partitioning,
-        consumer: &OperatorUid,
+        names: (&OperatorUid, &OperatorUid),
     );
     /// Drops the ends that nobody took.
     fn clear(&self);
@@ -95,14 +96,15 @@ impl<T: Send> LayEdge for Edge<T> {
         consumers: usize,
         depth: usize,
         how: Partitioning,
-        consumer: &OperatorUid,
+        (producer, consumer): (&OperatorUid, &OperatorUid),
     ) {
         let mut tx: Vec<Vec<Tx<T>>> = (0..producers).map(|_| Vec::new()).collect();
         let mut rx: Vec<Vec<Rx<T>>> = (0..consumers).map(|_| Vec::new()).collect();
         for (p, row) in tx.iter_mut().enumerate() {
             for (c, column) in rx.iter_mut().enumerate() {
                 if how != Partitioning::Forward || p == c {
-                    let (t, r) = edge(depth);
+                    let (t, mut r) = edge(depth);
+                    r.from = Some(TaskId { chain: producer.clone(), subtask: p });
                     row.push(t);
                     column.push(r);
                 }

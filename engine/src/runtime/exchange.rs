@@ -6,7 +6,7 @@ use std::time::Instant;
 use weir_state::KeyHash;
 
 use crate::context::TaskContext;
-use crate::element::{Barrier, Data, Element, EndKind, Key, Keyed, Record};
+use crate::element::{Barrier, Data, Element, EndKind, Key, Keyed, Notice, Record};
 use crate::error::Result;
 use crate::ids::OperatorUid;
 use crate::operator::{Closing, Collector};
@@ -210,6 +210,9 @@ impl<T: Data> Stage<T> for Exchange<T> {
     fn end(&mut self, kind: EndKind) -> Result<()> {
         self.signal(&Element::End(kind))
     }
+    fn notice(&mut self, _: Notice) -> Result<()> {
+        Ok(())
+    }
     fn close(&mut self, _: Closing) {}
 }
 
@@ -279,6 +282,9 @@ impl<K: Key, T: Data> Stage<Keyed<K, T>> for KeyedExchange<K, T> {
     }
     fn end(&mut self, kind: EndKind) -> Result<()> {
         self.signal(&Element::End(kind))
+    }
+    fn notice(&mut self, _: Notice) -> Result<()> {
+        Ok(())
     }
     fn close(&mut self, _: Closing) {}
 }

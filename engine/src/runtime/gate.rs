@@ -4,13 +4,14 @@
 use std::collections::VecDeque;
 
 use crate::context::TaskContext;
-use crate::element::{Element, EndKind, Record};
+use crate::element::{Barrier, Element, EndKind, Notice, Record};
 use crate::error::{Result, TaskError};
+use crate::ids::TaskId;
 use crate::operator::Closing;
 use crate::runtime::align::{Aligner, Alignment};
 use crate::runtime::channel::{Peeked, Rx, wait_any};
 use crate::runtime::frontier::{Advance, Frontier};
-use crate::runtime::input::{Input, Turn};
+use crate::runtime::input::{Control, Input, Turn};
 use crate::runtime::mail::Mailbox;
 
 /// Reads every input that may be read, aligns barriers, merges watermarks, and says when all have ended.
@@ -49,20 +50,29 @@ impl<T> Gate<T> {
         }
     }
 
-    fn align(&mut self, mut outcome: Alignment) {
+    fn align(&mut self, mut outcome: Alignment, cx: &TaskContext) {
         loop {
             match outcome {
-                Alignment::Wait | Alignment::Obsolete => return,
-                Alignment::Complete(barrier) => return self.pending.push_back(Turn::Barrier(barrier)),
+                Alignment::Wait => {
+                    let name = |i: usize| {
+                        self.inputs[i].from.as_ref().map_or_else(|| i.to_string(), TaskId::to_string)
+                    };
+                    return cx.stats.aligning(self.aligner.missing().into_iter().map(name).collect());
+                }
+                Alignment::Obsolete => return,
+                Alignment::Complete(barrier) => {
+                    cx.stats.aligning(Vec::new());
+                    return self.pending.push_back(Turn::Barrier(barrier));
+                }
                 Alignment::Overtaken(_) => outcome = self.aligner.settle(),
             }
         }
     }
 
-    fn on_end(&mut self, i: usize, kind: EndKind) {
+    fn on_end(&mut self, i: usize, kind: EndKind, cx: &TaskContext) {
         self.ended = Some(self.ended.map_or(kind, |k| k.min(kind)));
         let outcome = self.aligner.end(i);
-        self.align(outcome);
+        self.align(outcome, cx);
         // An input that will go on in another life still holds event time back, or its siblings' last watermarks would
         // fire what is to be kept.
         if kind == EndKind::Flush {
@@ -83,8 +93,16 @@ impl<T: Send> Input<T> for Gate<T> {
     }
 
     fn next(&mut self, batch: &mut Vec<Record<T>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn> {
-        // A gate takes no orders but `Run`, which the task has taken; checkpoints arrive in the stream.
-        while mail.take().is_some() {}
+        // A gate takes no orders: barriers and the end arrive in the stream. It only hears what became of checkpoints.
+        while let Some(control) = mail.take() {
+            if let Control::Notice(notice) = control {
+                if let Notice::Aborted(checkpoint) = notice {
+                    self.aligner.abort(Barrier { checkpoint });
+                    cx.stats.aligning(Vec::new());
+                }
+                return Ok(Turn::Notice(notice));
+            }
+        }
         loop {
             if let Some(turn) = self.pending.pop_front() {
                 return Ok(turn);
@@ -136,9 +154,9 @@ impl<T: Send> Input<T> for Gate<T> {
                     }
                     Element::Barrier(b) => {
                         let outcome = self.aligner.barrier(i, b);
-                        self.align(outcome);
+                        self.align(outcome, cx);
                     }
-                    Element::End(kind) => self.on_end(i, kind),
+                    Element::End(kind) => self.on_end(i, kind, cx),
                 }
                 found = true;
                 break;

@@ -1,14 +1,14 @@
 //! What feeds a task's chain: a gate on channels or a source, behind one call per batch.
 
 use crate::context::TaskContext;
-use crate::element::{Barrier, EndKind, Record};
+use crate::element::{Barrier, EndKind, Notice, Record};
 use crate::error::Result;
 use crate::operator::Closing;
 use crate::runtime::mail::Mailbox;
 use crate::time::Watermark;
 
 /// Control mail of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     /// Every task of the attempt is open: records may flow.
     Run,
@@ -16,6 +16,12 @@ pub(crate) enum Control {
     Barrier(Barrier),
     /// To sources: stop reading, then end the stream so.
     Drain(EndKind),
+    /// A checkpoint is complete, or was given up.
+    Notice(Notice),
+    /// The last snapshot of this task is in a complete checkpoint: it may go.
+    Released,
+    /// The last snapshot of this task could not be written.
+    LastFailed(String),
 }
 
 /// The next thing a chain has to do.
@@ -30,6 +36,8 @@ pub(crate) enum Turn {
     /// The end of idleness. A batch may have come in with it: it is given by the next turn.
     Active,
     Barrier(Barrier),
+    /// A checkpoint is complete, or was given up.
+    Notice(Notice),
     End(EndKind),
 }
 
@@ -43,6 +51,12 @@ pub(crate) trait Input<T>: Send {
 
     /// After [`Turn::Quiet`]: waits until there may be something to do. Hears mail and cancellation.
     fn wait(&mut self, cx: &TaskContext, mail: &Mailbox) -> Result<()>;
+
+    /// What became of a checkpoint, once the input has ended; before that it is said by a turn.
+    fn notice(&mut self, notice: Notice) -> Result<()> {
+        let _ = notice;
+        Ok(())
+    }
 
     /// Always called last.
     fn close(&mut self, outcome: Closing);

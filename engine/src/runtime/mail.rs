@@ -4,17 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::element::{Barrier, EndKind};
+use crate::element::{Barrier, EndKind, Notice};
+use crate::ids::CheckpointId;
 use crate::runtime::channel::{Bell, Ringer, bell};
 use crate::runtime::input::Control;
 
 /// What has been posted and not yet read. Of several barriers the newest stays: older checkpoints cannot complete any
-/// more once a newer one has begun.
+/// more once a newer one has begun. So it is with notices: what holds for a checkpoint holds for those before it.
 #[derive(Debug, Default)]
 struct Slots {
     run: bool,
     barrier: Option<Barrier>,
     drain: Option<EndKind>,
+    completed: Option<CheckpointId>,
+    aborted: Option<CheckpointId>,
+    released: bool,
+    last_failed: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +58,10 @@ impl MailSender {
                 Control::Barrier(b) => slots.barrier = slots.barrier.max(Some(b)),
                 // The first order to end decides.
                 Control::Drain(kind) => drop(slots.drain.get_or_insert(kind)),
+                Control::Notice(Notice::Completed(id)) => slots.completed = slots.completed.max(Some(id)),
+                Control::Notice(Notice::Aborted(id)) => slots.aborted = slots.aborted.max(Some(id)),
+                Control::Released => slots.released = true,
+                Control::LastFailed(reason) => drop(slots.last_failed.get_or_insert(reason)),
             }
             self.letters.any.store(true, Ordering::Release);
         }
@@ -76,6 +85,18 @@ impl Mailbox {
         if std::mem::take(&mut slots.run) {
             return Some(Control::Run);
         }
+        if let Some(id) = slots.aborted.take() {
+            return Some(Control::Notice(Notice::Aborted(id)));
+        }
+        if let Some(id) = slots.completed.take() {
+            return Some(Control::Notice(Notice::Completed(id)));
+        }
+        if let Some(reason) = slots.last_failed.take() {
+            return Some(Control::LastFailed(reason));
+        }
+        if std::mem::take(&mut slots.released) {
+            return Some(Control::Released);
+        }
         if let Some(barrier) = slots.barrier.take() {
             return Some(Control::Barrier(barrier));
         }
@@ -97,7 +118,6 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::CheckpointId;
 
     fn barrier(id: u64) -> Control {
         Control::Barrier(Barrier { checkpoint: CheckpointId(id) })

@@ -2,11 +2,14 @@
 // HOT: per batch, but for the extractor's loop.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
+
+use weir_state::store::Snapshot;
 
 use crate::context::TaskContext;
 use crate::dead_letter::{BadRecords, DeadLetter};
-use crate::element::{Barrier, Data, EndKind, Record};
+use crate::element::{Barrier, Data, EndKind, Notice, Record};
 use crate::error::{Result, TaskError};
 use crate::ids::OperatorUid;
 use crate::operator::{Closing, Collector};
@@ -20,6 +23,7 @@ use crate::runtime::stats::TaskStats;
 use crate::runtime::timestamps::Timestamps;
 use crate::side::{SideOutput, SideSlot};
 use crate::source::{Source, SourceBatch, SourceStatus, SplitNews};
+use crate::task_state::{POSITIONS, TaskState};
 use crate::time::{EventTime, Watermark};
 use crate::watermarks::{SplitClocks, Watermarks};
 
@@ -52,6 +56,7 @@ pub(crate) struct SourceInput<S: Source, F> {
     woke: bool,
     /// A batch was polled and waits for its turn.
     held: bool,
+    state: Option<Arc<TaskState>>,
     retry_after: Duration,
     ending: Option<EndKind>,
     warned_at: Option<Duration>,
@@ -91,6 +96,7 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
             idle_said: false,
             woke: false,
             held: false,
+            state: None,
             retry_after: Duration::ZERO,
             ending: None,
             warned_at: None,
@@ -230,10 +236,29 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
                 Turn::Idle => port.idle(),
                 Turn::Active => port.active(),
                 Turn::Barrier(b) => port.barrier(b),
+                Turn::Notice(_) => Ok(()),
                 Turn::End(kind) => port.end(kind),
             }?;
         }
+        match turn {
+            Turn::Barrier(_) | Turn::End(_) => self.freeze()?,
+            Turn::Notice(notice) => blame(&self.settings.uid, || self.source.on_notice(notice))?,
+            _ => {}
+        }
         Ok(turn)
+    }
+
+    /// The source's positions go into the checkpoint: everything that was polled has been processed.
+    fn freeze(&mut self) -> Result<()> {
+        let positions = blame(&self.settings.uid, || self.source.positions())?;
+        let mut frozen = Snapshot::default();
+        for (split, position) in positions {
+            frozen.item(POSITIONS, split, position);
+        }
+        if let Some(state) = &self.state {
+            state.froze(&self.settings.uid, frozen);
+        }
+        Ok(())
     }
 
     fn on_mail(&mut self, control: Control) {
@@ -241,6 +266,9 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
             Control::Run => {}
             Control::Barrier(b) => self.barrier(b),
             Control::Drain(kind) => self.finish(kind),
+            Control::Notice(notice) => self.pending.push_back(Turn::Notice(notice)),
+            // That is for a task that has ended.
+            Control::Released | Control::LastFailed(_) => {}
         }
     }
 
@@ -260,6 +288,7 @@ where
         if self.settings.dead_letters.is_read() {
             self.dead = Some(self.settings.dead_letters.open(&own));
         }
+        self.state = Some(cx.state.clone());
         blame(&self.settings.uid, || self.source.open(&own))?;
         self.opened = true;
         // A cap is for the source as a whole; its subtasks share it evenly.
@@ -285,6 +314,10 @@ where
         } else {
             mail.bell.wait(Some(self.retry_after.min(LONGEST_WAIT)), &cx.cancel)
         }
+    }
+
+    fn notice(&mut self, notice: Notice) -> Result<()> {
+        blame(&self.settings.uid, || self.source.on_notice(notice))
     }
 
     fn close(&mut self, outcome: Closing) {

@@ -23,6 +23,8 @@ pub enum Activity {
     Busy,
     /// Waiting for input.
     Idle,
+    /// Done, and waiting for the checkpoint that holds its last snapshot.
+    Committing,
     /// Waiting for room before this operator (or in it, when it waits for the outside).
     Blocked(OperatorUid),
     /// Gone.
@@ -36,6 +38,7 @@ impl fmt::Display for Activity {
             Activity::Ready => f.write_str("waiting for the others to open"),
             Activity::Busy => f.write_str("in operator code"),
             Activity::Idle => f.write_str("waiting for input"),
+            Activity::Committing => f.write_str("waiting for the last checkpoint"),
             Activity::Blocked(at) => write!(f, "waiting for {at}"),
             Activity::Exited => f.write_str("gone"),
         }
@@ -61,6 +64,7 @@ pub(crate) struct TaskStats {
     /// `(nanoseconds since epoch << 3) | activity`: one word, so that readers never see half of a change.
     activity: AtomicU64,
     blocked_at: Mutex<Option<OperatorUid>>,
+    aligning: Mutex<Vec<String>>,
     counters: Mutex<Vec<(OperatorUid, &'static str, Counter)>>,
 }
 
@@ -97,6 +101,8 @@ pub struct TaskReading {
     /// What it is doing now, and for how long.
     #[serde(serialize_with = "activity_as_json")]
     pub activity: (Activity, Duration),
+    /// The inputs that a checkpoint's barrier has not come on while others wait for it.
+    pub aligning: Vec<String>,
     /// Counters of its operators: uid, name, count.
     pub counters: Vec<(OperatorUid, &'static str, u64)>,
 }
@@ -118,6 +124,7 @@ const BUSY: u64 = 2;
 const IDLE: u64 = 3;
 const BLOCKED: u64 = 4;
 const EXITED: u64 = 5;
+const COMMITTING: u64 = 6;
 
 impl TaskStats {
     pub(crate) fn new(task: TaskId) -> Arc<Self> {
@@ -137,6 +144,7 @@ impl TaskStats {
             running_since_ns: AtomicU64::new(0),
             activity: AtomicU64::new(OPENING),
             blocked_at: Mutex::new(None),
+            aligning: Mutex::new(Vec::new()),
             counters: Mutex::new(Vec::new()),
         })
     }
@@ -182,6 +190,11 @@ impl TaskStats {
         self.wait(IDLE, &self.idle_ns)
     }
 
+    /// Counts the time until the guard drops as idle: the task waits for its last checkpoint.
+    pub(crate) fn committing(&self) -> Waiting<'_> {
+        self.wait(COMMITTING, &self.idle_ns)
+    }
+
     /// Counts the time until the guard drops as backpressured.
     pub(crate) fn blocked(&self, at: &OperatorUid) -> Waiting<'_> {
         *self.blocked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(at.clone());
@@ -191,6 +204,11 @@ impl TaskStats {
     fn wait<'a>(&'a self, activity: u64, into: &'a AtomicU64) -> Waiting<'a> {
         let before = self.activity.load(Relaxed) & 7;
         Waiting { stats: self, before, since: self.set(activity), into }
+    }
+
+    /// The inputs whose barrier is missing while others wait for it; none when nothing is being aligned.
+    pub(crate) fn aligning(&self, missing: Vec<String>) {
+        *self.aligning.lock().unwrap_or_else(PoisonError::into_inner) = missing;
     }
 
     pub(crate) fn counter(&self, uid: &OperatorUid, name: &'static str) -> Counter {
@@ -212,7 +230,7 @@ impl TaskStats {
         let mut idle = self.idle_ns.load(Relaxed);
         let mut blocked = self.blocked_ns.load(Relaxed);
         match activity {
-            IDLE => idle += lasting,
+            IDLE | COMMITTING => idle += lasting,
             BLOCKED => blocked += lasting,
             _ => {}
         }
@@ -223,6 +241,7 @@ impl TaskStats {
             OPENING => Activity::Opening,
             READY => Activity::Ready,
             IDLE => Activity::Idle,
+            COMMITTING => Activity::Committing,
             BLOCKED => {
                 let at = self.blocked_at.lock().unwrap_or_else(PoisonError::into_inner);
                 Activity::Blocked(at.clone().unwrap_or_else(|| self.task.chain.clone()))
@@ -244,6 +263,7 @@ impl TaskStats {
             idle: Duration::from_nanos(idle),
             backpressured: Duration::from_nanos(blocked),
             activity: (activity, Duration::from_nanos(lasting)),
+            aligning: self.aligning.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             counters: (self.counters.lock().unwrap_or_else(PoisonError::into_inner).iter())
                 .map(|(uid, name, c)| (uid.clone(), *name, c.get()))
                 .collect(),

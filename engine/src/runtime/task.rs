@@ -4,11 +4,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::context::TaskContext;
-use crate::element::{Data, Record};
-use crate::error::Result;
+use crate::element::{Barrier, Data, Notice, Record};
+use crate::error::{Result, TaskError};
 use crate::operator::Closing;
 use crate::pipe::Stage;
-use crate::runtime::input::{Input, Turn};
+use crate::runtime::input::{Control, Input, Turn};
 use crate::runtime::mail::Mailbox;
 use crate::runtime::stats::TaskStats;
 use crate::time::Watermark;
@@ -92,10 +92,11 @@ fn turns<T: Data, C: Stage<T>>(
     let mut batch: Vec<Record<T>> = Vec::new();
     loop {
         if cx.cancel.is_cancelled() {
-            return Err(crate::error::TaskError::cancelled());
+            return Err(TaskError::cancelled());
         }
         match input.next(&mut batch, cx, mail)? {
             Turn::Batch => {
+                chain.prefetch(&batch)?;
                 TaskStats::add(&cx.stats.records_in, batch.len() as u64);
                 TaskStats::add(&cx.stats.batches_in, 1);
                 for record in batch.drain(..) {
@@ -108,19 +109,58 @@ fn turns<T: Data, C: Stage<T>>(
                 input.wait(cx, mail)?;
             }
             Turn::Watermark(w) => {
+                cx.state.watermark(w);
                 chain.watermark(w)?;
                 cx.stats.watermark.store(w.0, std::sync::atomic::Ordering::Relaxed);
             }
             Turn::Idle => chain.idle()?,
             Turn::Active => chain.active()?,
-            Turn::Barrier(b) => chain.barrier(b)?,
+            Turn::Barrier(b) => {
+                chain.barrier(b)?;
+                cx.state.submit(b);
+            }
+            Turn::Notice(notice) => chain.notice(notice)?,
             Turn::End(kind) => {
                 debug_assert!(
                     kind != crate::EndKind::Flush
                         || cx.stats.watermark.load(std::sync::atomic::Ordering::Relaxed) == Watermark::MAX.0
                 );
-                return chain.end(kind);
+                chain.end(kind)?;
+                return last_checkpoint(input, chain, cx, mail);
             }
+        }
+    }
+}
+
+/// The task has said its last word. What it remembers, and what its sink has prepared, wait for a checkpoint to be
+/// complete that has them in it.
+fn last_checkpoint<T: Data, C: Stage<T>>(
+    input: &mut dyn Input<T>,
+    chain: &mut C,
+    cx: &TaskContext,
+    mail: &Mailbox,
+) -> Result<()> {
+    if !cx.state.takes_checkpoints() {
+        return Ok(());
+    }
+    cx.state.submit(Barrier::LAST);
+    let _idle = cx.stats.committing();
+    loop {
+        match mail.take() {
+            Some(Control::Notice(notice)) => {
+                input.notice(notice)?;
+                chain.notice(notice)?;
+            }
+            Some(Control::Released) => {
+                let last = Notice::Completed(Barrier::LAST.checkpoint);
+                input.notice(last)?;
+                return chain.notice(last);
+            }
+            Some(Control::LastFailed(reason)) => {
+                return Err(TaskError::external(format!("its last snapshot could not be kept: {reason}")));
+            }
+            Some(_) => {}
+            None => mail.bell.wait(None, &cx.cancel)?,
         }
     }
 }

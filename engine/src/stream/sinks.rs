@@ -1,10 +1,14 @@
 //! The stage that ends a chain in a sink: gathers records into batches for it.
 // HOT: one push per record.
 
-use crate::context::TaskContext;
-use crate::element::{Barrier, Data, EndKind, Record};
+use std::collections::BTreeMap;
+
+use weir_state::store::Snapshot;
+
+use crate::context::{OperatorContext, TaskContext};
+use crate::element::{Barrier, Data, EndKind, Notice, Record};
 use crate::error::Result;
-use crate::ids::OperatorUid;
+use crate::ids::{CheckpointId, OperatorUid};
 use crate::operator::{Closing, Collector};
 use crate::pipe::{Stage, blame, closing};
 use crate::protocol::ProtocolCheck;
@@ -13,11 +17,16 @@ use crate::runtime::stats::TaskStats;
 use crate::sink::Sink;
 use crate::time::Watermark;
 
+/// The list in a checkpoint that holds what a sink prepared and has not committed yet.
+const PREPARED: &str = "prepared";
+
 pub(crate) struct SinkStage<T, S> {
     sink: S,
     uid: OperatorUid,
     buffer: Vec<Record<T>>,
     cx: TaskContext,
+    /// By checkpoint, what waits for it to be complete.
+    prepared: BTreeMap<CheckpointId, serde_json::Value>,
     opened: bool,
     check: ProtocolCheck,
 }
@@ -29,6 +38,7 @@ impl<T: Data, S: Sink<T>> SinkStage<T, S> {
             uid,
             buffer: Vec::with_capacity(STAGE),
             cx,
+            prepared: BTreeMap::new(),
             opened: false,
             check: ProtocolCheck::default(),
         }
@@ -46,9 +56,48 @@ impl<T: Data, S: Sink<T>> SinkStage<T, S> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<()> {
+    /// Writes out what is held, and puts what has to be committed into the checkpoint.
+    fn cut(&mut self, barrier: Barrier) -> Result<()> {
         self.write()?;
-        blame(&self.uid, || self.sink.flush())
+        blame(&self.uid, || {
+            self.sink.flush()?;
+            if let Some(prepared) = self.sink.prepare(barrier)? {
+                self.prepared.insert(barrier.checkpoint, prepared);
+            }
+            Ok(())
+        })?;
+        let mut frozen = Snapshot::default();
+        for (checkpoint, prepared) in &self.prepared {
+            frozen.item(PREPARED, checkpoint.to_string(), prepared.clone());
+        }
+        self.cx.state.froze(&self.uid, frozen);
+        // Without checkpoints nobody will ever say that one is complete: the end is.
+        if barrier == Barrier::LAST && !self.cx.state.takes_checkpoints() {
+            self.commit(Barrier::LAST.checkpoint)?;
+        }
+        Ok(())
+    }
+
+    /// What was prepared for this checkpoint or an earlier one is committed, oldest first.
+    fn commit(&mut self, complete: CheckpointId) -> Result<()> {
+        while let Some(first) = self.prepared.first_entry().filter(|first| *first.key() <= complete) {
+            let prepared = first.remove();
+            blame(&self.uid, || self.sink.commit(prepared))?;
+        }
+        Ok(())
+    }
+
+    /// What the subtasks before prepared: each is taken over by one subtask of today.
+    fn recover(&mut self, own: &OperatorContext) -> Result<()> {
+        let mine = |old: &usize| old % own.parallelism() == own.subtask();
+        let prepared = own.is_restored().then(|| {
+            let mut prepared = own.restored(PREPARED);
+            prepared.retain(|item| mine(&item.subtask));
+            // In the order of their checkpoints; the ids are numbers.
+            prepared.sort_by_key(|item| item.key.parse::<u64>().unwrap_or(u64::MAX));
+            prepared.into_iter().map(|item| item.value).collect()
+        });
+        self.sink.recover(prepared)
     }
 }
 
@@ -63,9 +112,12 @@ impl<T: Data, S: Sink<T>> Collector<T> for SinkStage<T, S> {
 
 impl<T: Data, S: Sink<T>> Stage<T> for SinkStage<T, S> {
     fn open(&mut self, cx: &TaskContext) -> Result<()> {
-        blame(&self.uid, || self.sink.open(&cx.of(&self.uid)))?;
-        self.opened = true;
-        Ok(())
+        let own = cx.of(&self.uid);
+        blame(&self.uid.clone(), || {
+            self.sink.open(&own)?;
+            self.opened = true;
+            self.recover(&own)
+        })
     }
     fn batch_end(&mut self) -> Result<()> {
         self.write()
@@ -85,13 +137,20 @@ impl<T: Data, S: Sink<T>> Stage<T> for SinkStage<T, S> {
         self.check.passes();
         Ok(())
     }
-    fn barrier(&mut self, _: Barrier) -> Result<()> {
+    fn barrier(&mut self, b: Barrier) -> Result<()> {
         self.check.passes();
-        self.flush()
+        self.cut(b)
+    }
+    fn notice(&mut self, notice: Notice) -> Result<()> {
+        match notice {
+            Notice::Completed(checkpoint) => self.commit(checkpoint),
+            // What was prepared for it stays prepared, and is in the next one.
+            Notice::Aborted(_) => Ok(()),
+        }
     }
     fn end(&mut self, _: EndKind) -> Result<()> {
         self.check.end();
-        self.flush()
+        self.cut(Barrier::LAST)
     }
     fn close(&mut self, outcome: Closing) {
         if std::mem::take(&mut self.opened) {

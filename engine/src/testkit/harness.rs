@@ -1,9 +1,14 @@
 //! `OpHarness`: one operator driven by hand, element by element, with everything it gives collected.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use weir_state::store::{LocalPart, RestoredPart, Snapshot};
+
+use crate::checkpoint::RestoreFrom;
+
 use crate::context::OperatorContext;
-use crate::element::{Barrier, Data, Element, EndKind, Record};
+use crate::element::{Barrier, Data, Element, EndKind, Notice, Record};
 use crate::error::Result;
 use crate::ids::CheckpointId;
 use crate::operator::{Closing, Collector, Operator};
@@ -36,7 +41,34 @@ pub struct OpHarness<In: Data, Op: Operator<In>> {
     op: Op,
     out: Collected<Op::Out>,
     check: ProtocolCheck,
+    cx: OperatorContext,
+    frozen: Snapshot,
     _in: std::marker::PhantomData<fn(In)>,
+}
+
+/// What one operator had to remember at a checkpoint, in a folder of its own that goes with it.
+#[derive(Debug)]
+pub struct Saved {
+    part: RestoredPart,
+}
+
+impl Saved {
+    fn write(cx: &OperatorContext, frozen: Snapshot) -> Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("weir-saved-{}-{number}", std::process::id()));
+        let store = cx.store()?;
+        let local = store.write_out(frozen, &folder)?;
+        let LocalPart { subtask, key_groups, format, tables, items, .. } = local;
+        Ok(Saved { part: RestoredPart { subtask, key_groups, format, folder, tables, items } })
+    }
+}
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        // It lies under the system's temporary folder: what cannot be removed now goes with that.
+        let _ = std::fs::remove_dir_all(&self.part.folder);
+    }
 }
 
 /// Records collected in memory.
@@ -62,7 +94,7 @@ impl<T: Data> SideProbe<T> {
     pub fn attach(slot: &SideSlot<T>) -> Self {
         let edge = Edge::new();
         // Deep enough for any test that looks now and then; a full channel would wait for ever on one thread.
-        edge.lay(1, 1, 1 << 16, Partitioning::Forward, &"side".into());
+        edge.lay(1, 1, 1 << 16, Partitioning::Forward, (&"under-test".into(), &"side".into()));
         let channel = edge.take_rx(0).remove(0);
         slot.legs.lock().unwrap_or_else(PoisonError::into_inner).push(edge);
         SideProbe { channel, records: Arc::default() }
@@ -100,6 +132,8 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
             op,
             out: Collected(Vec::new()),
             check: ProtocolCheck::default(),
+            cx: cx.clone(),
+            frozen: Snapshot::default(),
             _in: std::marker::PhantomData,
         })
     }
@@ -138,12 +172,23 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         self.op.sides().map_or(Ok(()), |s| s.quiet())
     }
 
+    /// A look at a batch before it comes.
+    ///
+    /// # Errors
+    /// As for `send`.
+    pub fn prefetch(&mut self, records: impl IntoIterator<Item = (In, i64)>) -> Result<()> {
+        let batch: Vec<_> =
+            records.into_iter().map(|(v, ms)| Record { value: v, time: EventTime(ms) }).collect();
+        self.op.prefetch(&batch)
+    }
+
     /// Event time advances to `ms` (milliseconds since the epoch).
     ///
     /// # Errors
     /// As for `send`.
     pub fn watermark(&mut self, ms: i64) -> Result<()> {
         self.check.watermark(Watermark(ms));
+        self.cx.task_context().state.watermark(Watermark(ms));
         self.op.on_watermark(Watermark(ms), &mut self.out)?;
         self.op.sides().map_or(Ok(()), |s| s.watermark(Watermark(ms)))
     }
@@ -155,8 +200,43 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
     pub fn barrier(&mut self, id: u64) -> Result<()> {
         self.check.passes();
         let barrier = Barrier { checkpoint: CheckpointId(id) };
-        self.op.snapshot(barrier)?;
+        self.frozen = Snapshot::default();
+        self.op.snapshot(barrier, &mut self.frozen)?;
         self.op.sides().map_or(Ok(()), |s| s.barrier(barrier))
+    }
+
+    /// Checkpoint `id` cuts here, is written out and completed; what it holds can be given to
+    /// [`OpHarness::restored`]. The operator goes on.
+    ///
+    /// # Errors
+    /// As for `send`, and when it cannot be written.
+    ///
+    /// ```
+    /// # use weir_engine::testkit::{OpHarness, Probe};
+    /// let mut before = OpHarness::new(Probe::<i64>::new())?;
+    /// let saved = before.save(1)?;
+    /// let after = OpHarness::restored(Probe::<i64>::new(), &[&saved], 0, 2)?;
+    /// # drop(after);
+    /// # Ok::<(), weir_engine::TaskError>(())
+    /// ```
+    pub fn save(&mut self, id: u64) -> Result<Saved> {
+        self.barrier(id)?;
+        let frozen = std::mem::take(&mut self.frozen);
+        let saved = Saved::write(&self.cx, frozen)?;
+        self.op.on_notice(Notice::Completed(CheckpointId(id)))?;
+        Ok(saved)
+    }
+
+    /// Opens `op` as subtask `subtask` of `parallelism`, with what was saved by all subtasks there were.
+    ///
+    /// # Errors
+    /// What `open` says; what was saved and is not asked for.
+    pub fn restored(op: Op, saved: &[&Saved], subtask: usize, parallelism: usize) -> Result<Self> {
+        let parts = saved.iter().map(|s| ("under-test".into(), s.part.clone())).collect();
+        let from = RestoreFrom::Local(Arc::new(parts));
+        let harness = Self::with(op, &super::context_with("under-test", subtask, parallelism, from))?;
+        harness.cx.task_context().state.opened(harness.cx.uid())?;
+        Ok(harness)
     }
 
     /// The input ends; a flush is preceded by the last watermark, as in a job.

@@ -6,14 +6,18 @@ mod jobs;
 mod script;
 
 pub use clock::ManualClock;
-pub use harness::{OpHarness, SideProbe};
+pub use harness::{OpHarness, Saved, SideProbe};
 pub use jobs::{run_within, thread_names, until};
 pub use script::{Line, NullSink, Probe, ScriptSource, Seen};
 
+use std::sync::Arc;
+
+use crate::checkpoint::{RestoreFrom, StateEnv};
 use crate::context::{OperatorContext, TaskContext};
 use crate::ids::{AttemptId, TaskId};
 use crate::runtime::channel::cancellation;
 use crate::runtime::stats::TaskStats;
+use crate::task_state::TaskState;
 use crate::time::SystemClock;
 
 /// A context as a task would give it to the operator `uid`, with the machine's clock; its attempt is never cancelled.
@@ -23,9 +27,15 @@ use crate::time::SystemClock;
 /// assert_eq!((cx.task().to_string(), cx.own_key_groups()), ("enrich#1".to_string(), 32..64));
 /// ```
 pub fn context(uid: &str, subtask: usize, parallelism: usize) -> OperatorContext {
+    context_with(uid, subtask, parallelism, RestoreFrom::Nothing)
+}
+
+/// A context whose operator begins from what was saved.
+fn context_with(uid: &str, subtask: usize, parallelism: usize, from: RestoreFrom) -> OperatorContext {
     let mut cx = task_context(uid);
     cx.task.subtask = subtask;
     cx.parallelism = parallelism;
+    cx.state = TaskState::new(cx.task.clone(), 0, parallelism, Arc::new(StateEnv::in_memory(from)));
     cx.of(&uid.into())
 }
 
@@ -36,11 +46,12 @@ pub(crate) fn task_context(chain: &str) -> TaskContext {
     std::mem::forget(alive);
     TaskContext {
         stats: TaskStats::new(task.clone()),
-        task,
+        task: task.clone(),
         parallelism: 1,
         attempt: AttemptId::FIRST,
         key_groups: weir_state::KEY_GROUPS,
         clock: SystemClock::shared(),
         cancel,
+        state: TaskState::new(task, 0, 1, Arc::new(StateEnv::in_memory(RestoreFrom::Nothing))),
     }
 }

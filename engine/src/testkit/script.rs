@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weir_state::store::Snapshot;
+
 use crate::context::OperatorContext;
 use crate::element::{Barrier, Data, EndKind, Record};
 use crate::error::{Result, TaskError};
@@ -87,6 +89,9 @@ impl<T: Data + Sync> Source for ScriptSource<T> {
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.subtask = cx.subtask();
         self.clock = Some(cx.clock().clone());
+        let of_this = |key: &str| key.parse() == Ok(self.subtask);
+        let position = cx.restored("positions").into_iter().find(|item| of_this(&item.key));
+        self.at = position.and_then(|p| p.value.as_u64()).unwrap_or(0) as usize;
         Ok(())
     }
 
@@ -123,6 +128,10 @@ impl<T: Data + Sync> Source for ScriptSource<T> {
             self.at += 1;
         }
         Ok(SourceStatus::More)
+    }
+
+    fn positions(&mut self) -> Result<Vec<(String, serde_json::Value)>> {
+        Ok(vec![(self.subtask.to_string(), self.at.into())])
     }
 
     fn external_barrier(&mut self) -> Option<Barrier> {
@@ -220,8 +229,10 @@ impl<T: Data> Operator<T> for Probe<T> {
         self.note(Seen::Watermark(w.0));
         Ok(())
     }
-    fn snapshot(&mut self, b: Barrier) -> Result<()> {
-        self.note(Seen::Barrier(b.checkpoint.0));
+    fn snapshot(&mut self, b: Barrier, _: &mut Snapshot) -> Result<()> {
+        if b != Barrier::LAST {
+            self.note(Seen::Barrier(b.checkpoint.0));
+        }
         Ok(())
     }
     fn on_end(&mut self, kind: EndKind, _: &mut impl Collector<T>) -> Result<()> {

@@ -41,7 +41,8 @@ impl CheckpointStore {
             fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
                 "checkpoint::before_delete"
             )));
-            self.0.storage.delete(expired.manifests.iter().map(|key| key.path())).await?;
+            let manifests: Vec<String> = expired.manifests.iter().map(|key| key.path()).collect();
+            self.0.storage.delete(manifests).await?;
             fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
                 "checkpoint::before_delete"
             )));
@@ -76,7 +77,7 @@ impl CheckpointStore {
         fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
             "checkpoint::before_delete"
         )));
-        self.0.storage.delete(stale.iter().map(|key| key.path())).await?;
+        self.0.storage.delete(stale.iter().map(|key| key.path()).collect::<Vec<_>>()).await?;
         let files = orphans.len();
         self.0.storage.delete(orphans).await?;
         let halves = self.sweep_halves().await;

@@ -305,6 +305,12 @@ impl CheckpointStore {
         Ok(listed.iter().filter_map(|file| name(&file.path)).collect())
     }
 
+    /// Where a savepoint of that name lies, or would: what [`load_savepoint`](Self::load_savepoint) takes.
+    pub fn savepoint_url(&self, name: &str) -> String {
+        let (url, job) = (self.url().trim_end_matches('/'), names::escape(&self.0.job));
+        format!("{url}/{job}/{}", savepoint_folder(name))
+    }
+
     /// A savepoint: of this job by name, or of any job by the URL or path of its folder, wherever it was moved to.
     ///
     /// # Errors

@@ -49,6 +49,20 @@ impl Snapshot {
         self.items.entry(list.to_owned()).or_default().insert(key.into(), value);
     }
 
+    /// Adds what another one holds, after what is here.
+    pub fn append(&mut self, mut other: Snapshot) {
+        self.pieces.append(&mut other.pieces);
+        for (list, items) in std::mem::take(&mut other.items) {
+            self.items.entry(list).or_default().extend(items);
+        }
+        self.event_time = self.event_time.max(other.event_time);
+    }
+
+    /// Its items, when there is no store that its pieces could go to: those are settled as not written.
+    pub fn into_items(mut self) -> Items {
+        self.take_items()
+    }
+
     /// True when nothing was added.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty() && self.items.is_empty()

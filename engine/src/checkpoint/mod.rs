@@ -1,0 +1,13 @@
+//! Checkpoints on the engine's side: what a job asks for, where stores open, who writes what was frozen, what may be restored.
+
+mod config;
+mod env;
+mod restore;
+mod storage;
+mod writer;
+
+pub use config::{Checkpoints, StartFrom, StateBackend};
+pub(crate) use env::{RestoreFrom, StateEnv, job_folders};
+pub(crate) use restore::check;
+pub(crate) use storage::{Publication, Storage};
+pub(crate) use writer::{AttemptWriter, SnapshotNews, SnapshotOf, SnapshotWriter, TaskSnapshot, Written};

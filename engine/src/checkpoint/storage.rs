@@ -1,0 +1,542 @@
+//! A job's checkpoint storage as the engine uses it: opened under a lease, with threads of its own, one checkpoint at a time.
+
+use std::collections::HashMap;
+use std::fs;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
+use weir_state::checkpoint::{
+    AttemptRecord, Bandwidth, CheckpointError, CheckpointStore, FileProgress, Kind, Lease, Manifest, Part,
+    Pending, Saved, StoreOptions, UploadReport, allow,
+};
+use weir_state::store::LocalPart;
+
+use super::config::{Checkpoints, StartFrom};
+use super::env::folder_name;
+use crate::error::{Result as TaskResult, TaskError};
+use crate::ids::{AttemptId, CheckpointId};
+use crate::time::{SharedClock, SystemClock};
+
+/// How long the lease is good without being renewed.
+const LEASE: Duration = Duration::from_secs(15);
+/// How long a clean end may wait for the lease to be given back.
+const CLOSING: Duration = Duration::from_secs(5);
+
+/// Where a process begins.
+pub(crate) struct Begun {
+    pub(crate) manifest: Option<Arc<Manifest>>,
+    /// The number of the first checkpoint it will take.
+    pub(crate) next: u64,
+    /// The number of its first attempt.
+    pub(crate) attempt: AttemptId,
+    /// In words.
+    pub(crate) said: String,
+}
+
+/// What became of a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Publication {
+    Done,
+    /// It is not there and never will be.
+    Failed(String),
+    /// Nobody knows: the attempt must end, and the next one look.
+    Unsure(String),
+    /// Another process has the job: this one must end.
+    Fenced(String),
+}
+
+/// The checkpoint in the making.
+enum Making {
+    None,
+    /// A savepoint's folder is being looked at.
+    Opening(CheckpointId),
+    Open(CheckpointId, Pending),
+}
+
+struct Flight {
+    making: Making,
+    /// What everybody's last part is for, when the job is being stopped with a savepoint.
+    stop_with: Option<String>,
+    savepoint: Option<(CheckpointId, String)>,
+    /// What the attempt at hand begins from.
+    from: Option<Saved>,
+    completed: Option<CheckpointId>,
+    /// The parts of the newest checkpoint that this process completed or began from.
+    previous: HashMap<(String, usize), Part>,
+    publishing: Option<JoinHandle<()>>,
+    attempt: AttemptId,
+    folders: Vec<PathBuf>,
+}
+
+pub(crate) struct Storage {
+    /// Gone once the job is over.
+    runtime: Mutex<Option<Runtime>>,
+    handle: Handle,
+    store: CheckpointStore,
+    lease: Lease,
+    config: Checkpoints,
+    /// Checkpoints from this number on are this process's own.
+    first: u64,
+    flight: Mutex<Flight>,
+    opened: Condvar,
+}
+
+impl Storage {
+    /// Opens the storage, takes the lease, and finds where to begin.
+    pub(crate) async fn open(
+        config: Checkpoints,
+        job: String,
+        clock: SharedClock,
+    ) -> Result<(Arc<Self>, Begun), String> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(8)
+            .thread_name("weir-storage")
+            .enable_all()
+            .build()
+            .map_err(|e| format!("cannot start the threads that write checkpoints: {e}"))?;
+        let handle = runtime.handle().clone();
+        let opening = handle.spawn(begin(config.clone(), job, clock));
+        match opening.await {
+            Ok(Ok((store, lease, from, begun))) => {
+                let storage = Arc::new(Storage {
+                    runtime: Mutex::new(Some(runtime)),
+                    handle,
+                    store,
+                    lease,
+                    config,
+                    first: begun.next,
+                    flight: Mutex::new(Flight {
+                        making: Making::None,
+                        stop_with: None,
+                        savepoint: None,
+                        previous: HashMap::new(),
+                        from,
+                        completed: None,
+                        publishing: None,
+                        attempt: begun.attempt,
+                        folders: Vec::new(),
+                    }),
+                    opened: Condvar::new(),
+                });
+                Ok((storage, begun))
+            }
+            Ok(Err(reason)) => {
+                runtime.shutdown_background();
+                Err(reason)
+            }
+            Err(e) => {
+                runtime.shutdown_background();
+                Err(format!("opening {} ended early: {e}", config.url))
+            }
+        }
+    }
+
+    fn flight(&self) -> MutexGuard<'_, Flight> {
+        self.flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `task` on the storage's threads.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.handle.spawn(task));
+    }
+
+    /// Resolves when another process has the job.
+    pub(crate) async fn fenced(self: Arc<Self>) -> String {
+        let lease = self.lease.clone();
+        match self.handle.spawn(async move { lease.keep().await }).await {
+            Ok(error) => chain(&error),
+            // The runtime went away: the job is over.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// An attempt begins; its local files lie in `folders`.
+    pub(crate) fn begin_attempt(&self, attempt: AttemptId, folders: Vec<PathBuf>) {
+        let mut flight = self.flight();
+        flight.attempt = attempt;
+        flight.folders = folders;
+        flight.making = Making::None;
+        // Local files of another life are not those of this one: what it freezes is looked at anew.
+        flight.previous.clear();
+    }
+
+    /// A checkpoint begins. A savepoint's name is free, or this fails.
+    pub(crate) async fn begin_checkpoint(
+        self: Arc<Self>,
+        id: CheckpointId,
+        savepoint: Option<String>,
+    ) -> Result<(), String> {
+        let Some(name) = savepoint else {
+            let pending = self.store.begin(id.0);
+            self.flight().making = Making::Open(id, pending);
+            self.opened.notify_all();
+            return Ok(());
+        };
+        {
+            let mut flight = self.flight();
+            flight.making = Making::Opening(id);
+            flight.savepoint = Some((id, name.clone()));
+        }
+        let store = self.store.clone();
+        let begun = self.handle.spawn(async move { store.begin_savepoint(id.0, &name).await }).await;
+        let begun = begun.map_err(|e| e.to_string()).and_then(|b| b.map_err(|e| chain(&e)));
+        let mut flight = self.flight();
+        let outcome = match begun {
+            Ok(pending) => {
+                flight.making = Making::Open(id, pending);
+                Ok(())
+            }
+            Err(reason) => {
+                flight.making = Making::None;
+                Err(reason)
+            }
+        };
+        self.opened.notify_all();
+        outcome
+    }
+
+    /// The job is being stopped, and what its tasks leave is a savepoint.
+    pub(crate) fn stop_with(&self, name: &str) {
+        self.flight().stop_with = Some(name.to_owned());
+    }
+
+    /// Is what is frozen for this checkpoint to be portable?
+    pub(crate) fn is_savepoint(&self, id: CheckpointId) -> bool {
+        let flight = self.flight();
+        let last = id == crate::Barrier::LAST.checkpoint && flight.stop_with.is_some();
+        last || flight.savepoint.as_ref().is_some_and(|(of, _)| *of == id)
+    }
+
+    /// Waits for the checkpoint to be open for uploads; none when it is over. Called on a thread that may wait.
+    fn pending(&self, id: CheckpointId) -> Option<Pending> {
+        let mut flight = self.flight();
+        loop {
+            match &flight.making {
+                Making::Open(open, pending) if *open == id => return Some(pending.clone()),
+                Making::Opening(opening) if *opening == id => {
+                    flight = self.opened.wait(flight).unwrap_or_else(PoisonError::into_inner);
+                }
+                _ => return None,
+            }
+        }
+    }
+
+    /// Uploads one part; what the checkpoint before has is not uploaded again.
+    pub(crate) async fn upload(
+        self: &Arc<Self>,
+        uid: &str,
+        local: LocalPart,
+        id: CheckpointId,
+    ) -> Result<UploadReport, String> {
+        let own = self.clone();
+        let pending = tokio::task::spawn_blocking(move || own.pending(id)).await.ok().flatten();
+        let Some(pending) = pending else { return Err(format!("checkpoint {id} is over")) };
+        let previous = self.flight().previous.get(&(uid.to_owned(), local.subtask)).cloned();
+        let report = pending.upload_part(uid, local, previous.as_ref()).await;
+        report.map_err(|e| chain(&e))
+    }
+
+    /// Files on their way to storage, the one longest in its phase first.
+    pub(crate) fn uploading(&self) -> Vec<FileProgress> {
+        match &self.flight().making {
+            Making::Open(_, pending) => pending.progress().pending(),
+            Making::None | Making::Opening(_) => Vec::new(),
+        }
+    }
+
+    /// Publishes the manifest. `tell` hears what became of it.
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        id: CheckpointId,
+        manifest: Manifest,
+        tell: impl FnOnce(Publication, Option<Arc<Manifest>>) + Send + 'static,
+    ) {
+        let Some(pending) = self.open_pending(id) else {
+            return tell(Publication::Failed(format!("checkpoint {id} is over")), None);
+        };
+        let own = self.clone();
+        let task = self.handle.spawn(async move {
+            match own.store.publish(&pending, manifest, &own.lease).await {
+                Ok(saved) => {
+                    let manifest = Arc::new(saved.manifest().clone());
+                    own.published(id, saved);
+                    tell(Publication::Done, Some(manifest));
+                    own.tidy().await;
+                }
+                Err(e) if e.is_fenced() => tell(Publication::Fenced(chain(&e)), None),
+                Err(e @ CheckpointError::Unsure { .. }) => tell(Publication::Unsure(chain(&e)), None),
+                Err(e) => {
+                    pending.discard();
+                    tell(Publication::Failed(chain(&e)), None);
+                }
+            }
+        });
+        self.flight().publishing = Some(task);
+    }
+
+    fn open_pending(&self, id: CheckpointId) -> Option<Pending> {
+        match &self.flight().making {
+            Making::Open(open, pending) if *open == id => Some(pending.clone()),
+            _ => None,
+        }
+    }
+
+    fn published(&self, id: CheckpointId, saved: Saved) {
+        let mut flight = self.flight();
+        flight.making = Making::None;
+        if saved.manifest().kind == Kind::Checkpoint {
+            flight.completed = Some(id);
+            flight.previous = (saved.manifest().operators.iter())
+                .flat_map(|o| o.parts.iter().map(|p| ((o.uid.clone(), p.subtask), p.clone())))
+                .collect();
+            flight.from = Some(saved);
+        }
+    }
+
+    /// Old checkpoints go; what cannot be removed now goes another time.
+    async fn tidy(&self) {
+        match self.store.retain(self.config.retain, &self.lease).await {
+            Ok(deleted) if !deleted.unreadable.is_empty() => {
+                tracing::warn!(unreadable = ?deleted.unreadable, "old checkpoints are kept: some manifests cannot be read");
+            }
+            Ok(_) => {}
+            Err(e) => tracing::warn!("old checkpoints could not be removed: {}", chain(&e)),
+        }
+        self.forget_other_lives();
+    }
+
+    /// Local files of lives before this one: once this one has a checkpoint of its own nobody needs them.
+    fn forget_other_lives(&self) {
+        let (attempt, folders) = {
+            let flight = self.flight();
+            (format!("attempt-{}", flight.attempt), flight.folders.clone())
+        };
+        for entry in folders.iter().flat_map(|f| fs::read_dir(f).into_iter().flatten().flatten()) {
+            if entry.file_name().to_str().is_some_and(|n| n.starts_with("attempt-") && n != attempt) {
+                // What cannot be removed is found again after the next checkpoint.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+
+    /// The checkpoint is given up.
+    pub(crate) fn give_up(&self, id: CheckpointId) {
+        let mut flight = self.flight();
+        let making = std::mem::replace(&mut flight.making, Making::None);
+        match making {
+            Making::Open(open, pending) if open == id => pending.discard(),
+            Making::Opening(open) if open == id => {}
+            other => flight.making = other,
+        }
+        drop(flight);
+        self.opened.notify_all();
+    }
+
+    /// The newest checkpoint, as the storage tells: a manifest may be there although nobody heard of it. One that this process
+    /// did not take counts only if it began from it.
+    pub(crate) async fn newest(self: Arc<Self>) -> Result<Option<Arc<Manifest>>, String> {
+        let publishing = self.flight().publishing.take();
+        if let Some(publishing) = publishing {
+            // Its outcome is in storage.
+            let _ = publishing.await;
+        }
+        let own = self.clone();
+        let found = self.handle.spawn(async move {
+            let keys = own.store.list().await?;
+            match keys.last().filter(|key| key.id >= own.first) {
+                Some(key) => own.store.load(key.id).await.map(Some),
+                None => Ok(None),
+            }
+        });
+        let found = found.await.map_err(|e| e.to_string())?.map_err(|e| chain(&e))?;
+        let mut flight = self.flight();
+        if let Some(saved) = found {
+            flight.from = Some(saved);
+        }
+        Ok(flight.from.as_ref().map(|saved| Arc::new(saved.manifest().clone())))
+    }
+
+    /// Brings a part's files back. Called on a task's own thread.
+    pub(crate) fn download(&self, uid: &str, part: &Part, into: &Path) -> TaskResult<()> {
+        let (from, folders) = {
+            let flight = self.flight();
+            (flight.from.clone(), flight.folders.clone())
+        };
+        let Some(from) = from else {
+            return Err(TaskError::internal("a part was restored of no checkpoint"));
+        };
+        let reuse = local_copies(&folders, uid, part.subtask);
+        let report = self.handle.block_on(from.download_part(part, into, &reuse));
+        let report = report.map_err(|e| TaskError::external("cannot read its state back").caused_by(e))?;
+        tracing::info!(
+            operator = uid,
+            subtask = part.subtask,
+            downloaded = report.downloaded_bytes,
+            reused = report.reused_bytes,
+            "restore state read back in {} ms",
+            report.download_ms
+        );
+        Ok(())
+    }
+
+    pub(crate) fn completed(&self) -> Option<CheckpointId> {
+        self.flight().completed
+    }
+
+    /// Where a savepoint of that name lies.
+    pub(crate) fn savepoint_address(&self, name: &str) -> String {
+        self.store.savepoint_url(name)
+    }
+
+    /// The lease epoch, for records.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.lease.epoch()
+    }
+
+    /// Keeps the record of an attempt at a checkpoint, if the storage lets us.
+    pub(crate) fn keep_record(&self, record: AttemptRecord) {
+        let store = self.store.clone();
+        self.spawn(async move {
+            if let Err(e) = store.record_attempt(&record).await {
+                tracing::warn!(
+                    checkpoint = record.id,
+                    "the record of a checkpoint could not be kept: {}",
+                    chain(&e)
+                );
+            }
+        });
+    }
+
+    /// The job is over: gives the lease back, removes local files, ends the threads. After anything but a clean end, local
+    /// files stay for the next process.
+    pub(crate) async fn close(self: Arc<Self>, clean: bool) {
+        let publishing = self.flight().publishing.take();
+        let own = self.clone();
+        let closing = self.handle.spawn(async move {
+            if let Some(publishing) = publishing {
+                let _ = publishing.await;
+            }
+            own.store.idle().await;
+            if let Err(e) = own.lease.release().await
+                && !e.is_fenced()
+            {
+                tracing::warn!("the lease of the checkpoints could not be given back: {}", chain(&e));
+            }
+        });
+        // Whatever storage does, the job is over.
+        let _ = tokio::time::timeout(CLOSING, closing).await;
+        if clean {
+            for folder in &self.flight().folders {
+                let _ = fs::remove_dir_all(folder);
+            }
+        }
+        if let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        // A runtime must not be dropped where its threads may be waited for.
+        if let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+type Opened = (CheckpointStore, Lease, Option<Saved>, Begun);
+
+async fn begin(config: Checkpoints, job: String, clock: SharedClock) -> Result<Opened, String> {
+    let options = StoreOptions {
+        parallel: config.uploads,
+        bandwidth: config.upload_rate.map_or_else(Bandwidth::unlimited, Bandwidth::per_second),
+        wall_ms: Arc::new(move || clock.now_ms()),
+        ..StoreOptions::default()
+    };
+    let said = |e: CheckpointError| chain(&e);
+    let store = CheckpointStore::open(&config.url, &job, options).await.map_err(said)?;
+    let owner = format!("job {job:?}");
+    let lease = Lease::acquire(&store, &owner, LEASE).await.map_err(said)?;
+    if config.forgive_restarts {
+        store.reset_restarts().await.map_err(said)?;
+    }
+    let restarts = store.count_restart(&lease).await.map_err(said)?;
+    // The machine's clock: the times in the ledger are of other processes.
+    let now_ms = SystemClock::shared().now_ms();
+    if let Err(refused) = allow(&job, now_ms, &restarts, config.restarts as usize, config.restarts_within) {
+        // A start that is refused is no death.
+        lease.release().await.map_err(said)?;
+        return Err(format!("{refused} (Checkpoints::forgive_restarts, or --forgive-restarts)"));
+    }
+    if let Err(e) = store.sweep(&lease).await {
+        tracing::warn!("what a crash may have left in {} was not removed: {}", config.url, chain(&e));
+    }
+    let from = match &config.start {
+        StartFrom::Fresh => None,
+        StartFrom::Latest => store.latest().await.map_err(said)?,
+        StartFrom::Checkpoint(id) => Some(store.load(*id).await.map_err(said)?),
+        StartFrom::Savepoint(name) => Some(store.load_savepoint(name).await.map_err(said)?),
+    };
+    let next = store.next_id().await.map_err(said)?;
+    let newest = store.list().await.map_err(said)?.last().copied();
+    let attempt = match newest {
+        Some(key) => store.load(key.id).await.map(|s| s.manifest().attempt).unwrap_or(key.id),
+        None => 0,
+    };
+    let attempt = attempt.max(from.as_ref().map_or(0, |s| s.manifest().attempt)) + 1;
+    let words = match &from {
+        Some(saved) => {
+            let m = saved.manifest();
+            let kind = if m.kind == Kind::Savepoint { "savepoint" } else { "checkpoint" };
+            format!(
+                "from {kind} {} in {}, {} bytes of {}",
+                m.id,
+                saved.place(),
+                m.bytes(),
+                utc(m.completed_ms)
+            )
+        }
+        None if config.start == StartFrom::Fresh => {
+            format!("anew, as told; checkpoints go to {}", config.url)
+        }
+        None => format!("anew: there is no checkpoint in {} yet", config.url),
+    };
+    let manifest = from.as_ref().map(|saved| Arc::new(saved.manifest().clone()));
+    let attempt = AttemptId(u32::try_from(attempt).unwrap_or(u32::MAX));
+    Ok((store, lease, from, Begun { manifest, next, attempt, said: words }))
+}
+
+/// Seconds since the epoch say little to people; a date would need a calendar.
+fn utc(ms: i64) -> String {
+    let age = (SystemClock::shared().now_ms() - ms).max(0) / 1_000;
+    format!("{age} s ago")
+}
+
+/// An error and its causes.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(e) = cause {
+        text.push_str(": ");
+        text.push_str(&e.to_string());
+        cause = e.source();
+    }
+    text
+}
+
+/// Folders of files that this machine may still have of the operator, whichever life they are of.
+fn local_copies(folders: &[PathBuf], uid: &str, subtask: usize) -> Vec<PathBuf> {
+    let own = format!("{}-{subtask}", folder_name(uid));
+    let subfolders = |of: PathBuf| fs::read_dir(of).into_iter().flatten().flatten().map(|e| e.path());
+    (folders.iter().cloned())
+        .flat_map(subfolders)
+        .flat_map(|attempt| subfolders(attempt.join(&own)))
+        .filter(|cut| cut.is_dir())
+        .collect()
+}

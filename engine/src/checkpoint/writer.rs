@@ -1,0 +1,219 @@
+//! Writes what a task froze: into its stores, out to storage, off the task's thread.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_state::checkpoint::UploadReport;
+use weir_state::key_groups_of;
+use weir_state::store::{LocalPart, PartFormat, Snapshot, Store};
+
+use super::storage::{Storage, chain};
+use crate::element::Barrier;
+use crate::ids::{CheckpointId, OperatorUid, TaskId};
+
+/// What one operator of a task froze, and the store it goes through, if it has one.
+pub(crate) struct SnapshotOf {
+    pub(crate) uid: OperatorUid,
+    pub(crate) store: Option<Store>,
+    pub(crate) frozen: Snapshot,
+}
+
+/// What one task froze at a barrier.
+pub(crate) struct TaskSnapshot {
+    pub(crate) task: TaskId,
+    pub(crate) index: usize,
+    pub(crate) parallelism: usize,
+    pub(crate) barrier: Barrier,
+    pub(crate) operators: Vec<SnapshotOf>,
+}
+
+/// One operator's part of one task, durable.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    pub(crate) uid: OperatorUid,
+    pub(crate) parallelism: usize,
+    /// From when the task froze until its store had it, local files and all.
+    pub(crate) written: Duration,
+    pub(crate) report: UploadReport,
+}
+
+/// What the coordinator hears of a task's snapshot.
+#[derive(Debug)]
+pub(crate) enum SnapshotNews {
+    Froze {
+        index: usize,
+        barrier: Barrier,
+    },
+    Written {
+        index: usize,
+        id: CheckpointId,
+        parts: Vec<Written>,
+    },
+    /// The task has ended, and what it remembers is written down on this machine.
+    WrittenLast {
+        index: usize,
+    },
+    Failed {
+        index: usize,
+        barrier: Barrier,
+        reason: String,
+    },
+}
+
+/// Takes snapshots off the hands of task threads.
+pub(crate) trait SnapshotWriter: Send + Sync {
+    /// `folders` are the local ones of the operators, in their order. Does not wait.
+    fn submit(&self, snapshot: TaskSnapshot, folders: Vec<PathBuf>, key_groups: u16);
+    /// Uploads what a task that has ended wrote down, as its part of checkpoint `id`. Does not wait.
+    fn submit_last(&self, index: usize, id: CheckpointId);
+}
+
+/// One operator's part of one task, in local files.
+#[derive(Clone)]
+struct Local {
+    uid: OperatorUid,
+    parallelism: usize,
+    part: LocalPart,
+    written: Duration,
+}
+
+type Tell = Arc<dyn Fn(SnapshotNews) + Send + Sync>;
+
+/// The writer of one attempt.
+pub(crate) struct AttemptWriter {
+    storage: Arc<Storage>,
+    tell: Tell,
+    /// By task: what it wrote when it ended.
+    last: Arc<Mutex<HashMap<usize, Vec<Local>>>>,
+    /// By task: snapshots of one task are written one after the other.
+    turns: Mutex<HashMap<usize, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl AttemptWriter {
+    pub(crate) fn new(storage: Arc<Storage>, tell: Tell) -> Arc<Self> {
+        Arc::new(AttemptWriter { storage, tell, last: Arc::default(), turns: Mutex::default() })
+    }
+
+    fn turn(&self, index: usize) -> Arc<tokio::sync::Mutex<()>> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner).entry(index).or_default().clone()
+    }
+}
+
+impl SnapshotWriter for AttemptWriter {
+    fn submit(&self, snapshot: TaskSnapshot, folders: Vec<PathBuf>, key_groups: u16) {
+        let (storage, tell, last, turn) =
+            (self.storage.clone(), self.tell.clone(), self.last.clone(), self.turn(snapshot.index));
+        let (index, barrier) = (snapshot.index, snapshot.barrier);
+        tell(SnapshotNews::Froze { index, barrier });
+        self.storage.spawn(async move {
+            let _turn = turn.lock().await;
+            let own = storage.clone();
+            let written =
+                tokio::task::spawn_blocking(move || write(&own, snapshot, folders, key_groups)).await;
+            let written = written.unwrap_or_else(|e| Err(format!("writing it ended early: {e}")));
+            tell(match written {
+                Err(reason) => SnapshotNews::Failed { index, barrier, reason },
+                Ok(locals) if barrier == Barrier::LAST => {
+                    last.lock().unwrap_or_else(PoisonError::into_inner).insert(index, locals);
+                    SnapshotNews::WrittenLast { index }
+                }
+                Ok(locals) => upload(&storage, locals, index, barrier).await,
+            });
+        });
+    }
+
+    fn submit_last(&self, index: usize, id: CheckpointId) {
+        let locals = self.last.lock().unwrap_or_else(PoisonError::into_inner).get(&index).cloned();
+        let (storage, tell) = (self.storage.clone(), self.tell.clone());
+        self.storage.spawn(async move {
+            let barrier = Barrier { checkpoint: id };
+            tell(upload(&storage, locals.unwrap_or_default(), index, barrier).await);
+        });
+    }
+}
+
+/// Writes what was frozen into the stores, and these into local files.
+fn write(
+    storage: &Storage,
+    snapshot: TaskSnapshot,
+    folders: Vec<PathBuf>,
+    groups: u16,
+) -> Result<Vec<Local>, String> {
+    let TaskSnapshot { task, parallelism, barrier, operators, .. } = snapshot;
+    fail::fail_point!("snapshot::before_write", |_| Err("fail point snapshot::before_write".to_owned()));
+    let portable = storage.is_savepoint(barrier.checkpoint);
+    let mut locals = Vec::with_capacity(operators.len());
+    for (SnapshotOf { uid, store, frozen }, folder) in operators.into_iter().zip(folders) {
+        let began = Instant::now();
+        let part = match store {
+            None => LocalPart {
+                subtask: task.subtask,
+                key_groups: key_groups_of(task.subtask, parallelism, groups),
+                format: PartFormat::Portable,
+                tables: Vec::new(),
+                items: frozen.into_items(),
+                files: Vec::new(),
+            },
+            Some(store) => {
+                let cut = cut_folder(&folder, barrier.checkpoint);
+                forget_older_cuts(&folder, storage.completed());
+                let written = if portable {
+                    portable_part(&store, frozen, &cut)
+                } else {
+                    store.write_out(frozen, &cut).map_err(|e| chain(&e))
+                };
+                written.map_err(|e| {
+                    let uid = uid.as_str();
+                    format!("operator {uid:?} subtask {} could not write its state: {e}", task.subtask)
+                })?
+            }
+        };
+        locals.push(Local { uid, parallelism, part, written: began.elapsed() });
+    }
+    fail::fail_point!("snapshot::after_write", |_| Err("fail point snapshot::after_write".to_owned()));
+    Ok(locals)
+}
+
+fn portable_part(store: &Store, frozen: Snapshot, cut: &Path) -> Result<LocalPart, String> {
+    fs::create_dir_all(cut).map_err(|e| format!("cannot create {}: {e}", cut.display()))?;
+    store.write_portable(frozen, &cut.join("state.weir")).map_err(|e| chain(&e))
+}
+
+async fn upload(storage: &Arc<Storage>, locals: Vec<Local>, index: usize, barrier: Barrier) -> SnapshotNews {
+    let id = barrier.checkpoint;
+    let mut parts = Vec::with_capacity(locals.len());
+    for Local { uid, parallelism, part, written } in locals {
+        let subtask = part.subtask;
+        match storage.upload(uid.as_str(), part, id).await {
+            Ok(report) => parts.push(Written { uid, parallelism, written, report }),
+            Err(e) => {
+                let uid = uid.as_str();
+                let reason = format!("operator {uid:?} subtask {subtask} could not upload its state: {e}");
+                return SnapshotNews::Failed { index, barrier, reason };
+            }
+        }
+    }
+    SnapshotNews::Written { index, id, parts }
+}
+
+const CUT: &str = "cut-";
+
+/// Where the files of a store as of a checkpoint lie.
+fn cut_folder(folder: &Path, checkpoint: CheckpointId) -> PathBuf {
+    folder.join(format!("{CUT}{checkpoint}"))
+}
+
+/// The newest complete one stays: a restart on this machine takes its files instead of downloading them.
+fn forget_older_cuts(folder: &Path, completed: Option<CheckpointId>) {
+    let Some(completed) = completed else { return };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let id = entry.file_name().to_str().and_then(|n| n.strip_prefix(CUT)?.parse::<u64>().ok());
+        if id.is_some_and(|id| id < completed.0) {
+            // What cannot be removed now is found again at the next checkpoint.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

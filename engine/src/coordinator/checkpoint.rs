@@ -1,0 +1,345 @@
+//! One checkpoint after the other as a pure decision: when to trigger, who has answered, when it is complete, when to give up.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::ids::CheckpointId;
+
+/// What a checkpoint is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The next in the row, for recovery.
+    Periodic,
+    /// Named, self-contained, kept until somebody removes it.
+    Savepoint(String),
+    /// What the tasks that have ended are waiting for. With a name it is a savepoint as well.
+    Last(Option<String>),
+}
+
+impl Purpose {
+    /// The savepoint's name, if it is one.
+    pub(crate) fn savepoint(&self) -> Option<&str> {
+        match self {
+            Purpose::Savepoint(name) | Purpose::Last(Some(name)) => Some(name),
+            Purpose::Periodic | Purpose::Last(None) => None,
+        }
+    }
+}
+
+/// The limits of a job's checkpoints. Times are on the coordinator's own monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) every: Duration,
+    pub(crate) min_pause: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) tolerated_failures: u32,
+    pub(crate) tolerated_age: Duration,
+}
+
+/// Why a checkpoint did not complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// A task could not write its part, or the manifest could not be published.
+    Failed(String),
+    /// Not every task had its part written in time.
+    Expired {
+        /// Tasks that have not seen the barrier: they wait behind backpressure.
+        unfrozen: Vec<usize>,
+        /// Tasks whose part was not written yet.
+        unwritten: Vec<usize>,
+    },
+    /// The attempt ended first.
+    Attempt,
+}
+
+/// The pause after a last checkpoint that failed.
+const RETRY_LAST: Duration = Duration::from_millis(500);
+
+/// What the coordinator has to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Order<P> {
+    /// Put this checkpoint's barrier into the sources.
+    Inject(CheckpointId, Purpose),
+    /// Write what these tasks, which have ended, remembered last as their parts of the checkpoint.
+    WriteLast(CheckpointId, Vec<usize>),
+    /// Every part is written: publish the manifest.
+    Publish(CheckpointId, Purpose, Vec<P>),
+    /// It is complete. The tasks whose last snapshot is in it may go.
+    Complete(CheckpointId, Purpose, Vec<usize>),
+    /// Give it up.
+    Abort(CheckpointId, Purpose, Lost),
+    /// Fail the job: too many failed, or the last complete one is too old.
+    Fail(String),
+}
+
+#[derive(Debug)]
+struct Pending<P> {
+    id: CheckpointId,
+    purpose: Purpose,
+    since: Duration,
+    parts: Vec<Option<P>>,
+    /// Tasks that have frozen at its barrier.
+    frozen: Vec<bool>,
+    publishing: bool,
+    /// Tasks whose last snapshot is their part of it.
+    last_of: Vec<usize>,
+}
+
+/// Follows the checkpoints of one attempt. No I/O, no threads, no clock. `P` is what a task has written.
+#[derive(Debug)]
+pub(crate) struct Checkpoints<P> {
+    limits: Limits,
+    next: CheckpointId,
+    /// Tasks that have ended, with what they remember written down: that is their part of every checkpoint from then on.
+    last: Vec<bool>,
+    released: Vec<bool>,
+    /// Tasks that have frozen for the last time, written or not.
+    ended: Vec<bool>,
+    pending: Option<Pending<P>>,
+    /// When the newest complete one was, or the attempt began.
+    completed: Duration,
+    ended_at: Duration,
+    failures: u32,
+    asked: VecDeque<Purpose>,
+    stop_with: Option<String>,
+}
+
+impl<P: Clone> Checkpoints<P> {
+    /// For an attempt of `tasks` tasks that begins at `now`; ids go on from `next`. `aged` is how long ago the newest
+    /// complete checkpoint of the life before was, `failures` how many have failed since.
+    pub(crate) fn new(
+        limits: Limits,
+        tasks: usize,
+        next: CheckpointId,
+        now: Duration,
+        aged: Duration,
+        failures: u32,
+    ) -> Self {
+        Checkpoints {
+            limits,
+            next,
+            last: vec![false; tasks],
+            released: vec![false; tasks],
+            ended: vec![false; tasks],
+            pending: None,
+            completed: now.saturating_sub(aged),
+            ended_at: now,
+            failures,
+            asked: VecDeque::new(),
+            stop_with: None,
+        }
+    }
+
+    /// The id that the next checkpoint gets.
+    pub(crate) fn next_id(&self) -> CheckpointId {
+        self.next
+    }
+
+    /// How many failed since the last complete one.
+    pub(crate) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// How old the newest complete one is.
+    pub(crate) fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.completed)
+    }
+
+    /// The one in flight: since when, and the tasks that have not frozen, and those that have and not written.
+    pub(crate) fn pending(&self) -> Option<(CheckpointId, Duration, Vec<usize>, Vec<usize>)> {
+        let p = self.pending.as_ref()?;
+        let missing = |written: bool| {
+            let unwritten = p.parts.iter().enumerate().filter(|(_, part)| part.is_none()).map(|(i, _)| i);
+            unwritten.filter(|&i| (p.frozen[i] || self.ended[i]) == written).collect()
+        };
+        Some((p.id, p.since, missing(false), missing(true)))
+    }
+
+    /// Somebody wants one now; with a savepoint in mind it has a name.
+    pub(crate) fn ask(&mut self, purpose: Purpose) {
+        self.asked.push_back(purpose);
+    }
+
+    /// The job is being drained, and what its tasks leave is to be a savepoint.
+    pub(crate) fn stop_with(&mut self, name: String) {
+        self.stop_with = Some(name);
+    }
+
+    /// Time has passed.
+    pub(crate) fn tick(&mut self, now: Duration) -> Vec<Order<P>> {
+        let mut orders = Vec::new();
+        if self
+            .pending
+            .as_ref()
+            .is_some_and(|p| !p.publishing && now.saturating_sub(p.since) >= self.limits.timeout)
+        {
+            let (unfrozen, unwritten) = self.pending().map(|(_, _, u, w)| (u, w)).unwrap_or_default();
+            orders.extend(self.lose(now, Lost::Expired { unfrozen, unwritten }));
+        }
+        if self.age(now) > self.limits.tolerated_age {
+            orders.push(Order::Fail(format!(
+                "the last complete checkpoint is {:.1?} old, more than the {:?} tolerated; {} failed since",
+                self.age(now),
+                self.limits.tolerated_age,
+                self.failures
+            )));
+            return orders;
+        }
+        if self.pending.is_none()
+            && let Some(purpose) = self.due(now)
+        {
+            orders.extend(self.begin(now, purpose));
+        }
+        orders
+    }
+
+    /// What should be begun now, nothing being in flight.
+    fn due(&mut self, now: Duration) -> Option<Purpose> {
+        let all_ended = self.ended.iter().all(|e| *e);
+        if all_ended {
+            // Written as well: else there is nothing to publish yet. After a failure, not at once again.
+            let calm = self.failures == 0 || now.saturating_sub(self.ended_at) >= RETRY_LAST;
+            return (calm && !self.last.contains(&false) && self.released.contains(&false))
+                .then(|| Purpose::Last(self.stop_with.clone()));
+        }
+        if let Some(asked) = self.asked.pop_front() {
+            return Some(asked);
+        }
+        let since = now.saturating_sub(self.ended_at);
+        (since >= self.limits.every.max(self.limits.min_pause) && self.stop_with.is_none())
+            .then_some(Purpose::Periodic)
+    }
+
+    fn begin(&mut self, now: Duration, purpose: Purpose) -> Vec<Order<P>> {
+        let id = self.next;
+        self.next = CheckpointId(id.0 + 1);
+        let last_of: Vec<usize> = (0..self.last.len()).filter(|&i| self.last[i]).collect();
+        self.pending = Some(Pending {
+            id,
+            purpose: purpose.clone(),
+            since: now,
+            parts: vec![None; self.last.len()],
+            frozen: vec![false; self.last.len()],
+            publishing: false,
+            last_of: last_of.clone(),
+        });
+        let mut orders = vec![Order::Inject(id, purpose)];
+        orders.extend((!last_of.is_empty()).then_some(Order::WriteLast(id, last_of)));
+        orders
+    }
+
+    /// Task `i` has frozen for the checkpoint; its part is being written.
+    pub(crate) fn froze(&mut self, i: usize, id: CheckpointId) {
+        if let Some(p) = self.pending.as_mut().filter(|p| p.id == id) {
+            p.frozen[i] = true;
+        }
+    }
+
+    /// Task `i` has frozen for the last time; its part is being written.
+    pub(crate) fn ended(&mut self, i: usize) {
+        self.ended[i] = true;
+    }
+
+    /// Task `i` has written its part. What comes for a checkpoint that is over is ignored.
+    pub(crate) fn written(&mut self, i: usize, id: CheckpointId, part: P) -> Vec<Order<P>> {
+        if let Some(p) = self.pending.as_mut().filter(|p| p.id == id && !p.publishing) {
+            p.parts[i].get_or_insert(part);
+        }
+        self.publish()
+    }
+
+    /// Task `i` has ended, and what it remembers is written down here, not yet in storage.
+    pub(crate) fn written_last(&mut self, i: usize, now: Duration) -> Vec<Order<P>> {
+        self.ended[i] = true;
+        self.last[i] = true;
+        match &mut self.pending {
+            None => self.tick(now),
+            // A snapshot from before the end stands; the last one belongs to the next checkpoint then.
+            Some(p) if p.frozen[i] || p.publishing || p.last_of.contains(&i) => Vec::new(),
+            Some(p) => {
+                p.last_of.push(i);
+                vec![Order::WriteLast(p.id, vec![i])]
+            }
+        }
+    }
+
+    fn publish(&mut self) -> Vec<Order<P>> {
+        let Some(p) = self.pending.as_mut().filter(|p| !p.publishing) else { return Vec::new() };
+        let Some(parts) = p.parts.iter().cloned().collect::<Option<Vec<P>>>() else { return Vec::new() };
+        p.publishing = true;
+        vec![Order::Publish(p.id, p.purpose.clone(), parts)]
+    }
+
+    /// Task `i` could not write its part of the checkpoint, or of its last one.
+    pub(crate) fn failed(&mut self, id: CheckpointId, reason: String, now: Duration) -> Vec<Order<P>> {
+        match &self.pending {
+            Some(p) if p.id == id => self.lose(now, Lost::Failed(reason)),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The manifest was published, or could not be.
+    pub(crate) fn published(
+        &mut self,
+        id: CheckpointId,
+        outcome: Result<(), String>,
+        now: Duration,
+    ) -> Vec<Order<P>> {
+        if self.pending.as_ref().is_none_or(|p| p.id != id) {
+            return Vec::new();
+        }
+        if let Err(reason) = outcome {
+            return self.lose(now, Lost::Failed(reason));
+        }
+        let Some(p) = self.pending.take() else { return Vec::new() };
+        self.completed = now;
+        self.ended_at = now;
+        self.failures = 0;
+        let mut released = Vec::new();
+        for i in p.last_of {
+            // With a savepoint to be written at the stop, only the one that has its name lets anybody go.
+            if !self.released[i]
+                && (self.stop_with.is_none() || p.purpose.savepoint() == self.stop_with.as_deref())
+            {
+                self.released[i] = true;
+                released.push(i);
+            }
+        }
+        let mut orders = vec![Order::Complete(id, p.purpose, released)];
+        orders.extend(self.tick(now));
+        orders
+    }
+
+    fn lose(&mut self, now: Duration, lost: Lost) -> Vec<Order<P>> {
+        let Some(p) = self.pending.take() else { return Vec::new() };
+        self.ended_at = now;
+        let counts = match &lost {
+            Lost::Failed(_) => true,
+            Lost::Expired { unfrozen, .. } => unfrozen.is_empty(),
+            Lost::Attempt => false,
+        };
+        self.failures += u32::from(counts);
+        let reason = match &lost {
+            Lost::Failed(reason) => reason.clone(),
+            Lost::Expired { .. } => format!("it took longer than {:?}", self.limits.timeout),
+            Lost::Attempt => "the attempt ended".into(),
+        };
+        let mut orders = vec![Order::Abort(p.id, p.purpose, lost)];
+        if self.failures > self.limits.tolerated_failures {
+            orders.push(Order::Fail(format!(
+                "{} checkpoints failed in a row, more than the {} tolerated; the last one, {}, because {reason}",
+                self.failures, self.limits.tolerated_failures, p.id
+            )));
+        }
+        orders
+    }
+
+    /// The attempt is over: what was in flight will not complete.
+    pub(crate) fn over(&mut self, now: Duration) -> Vec<Order<P>> {
+        self.lose(now, Lost::Attempt)
+    }
+}
+
+#[cfg(test)]
+#[path = "checkpoint_tests.rs"]
+mod tests;

@@ -1,0 +1,588 @@
+//! The coordinator's side of checkpoints: carries out what [`super::checkpoint`] decides, and keeps the records.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
+use weir_state::checkpoint::{
+    AttemptRecord, Kind, MANIFEST_FORMAT, Manifest, MissingChannel, Mode, OperatorState, Outcome as Ended,
+    Phases, TaskRecord,
+};
+
+use super::checkpoint::{Checkpoints as Machine, Limits, Lost, Order, Purpose};
+use super::messages::{AskCheckpoint, Published, SnapshotMail};
+use super::{Coordinator, Failure};
+use crate::checkpoint::check;
+use crate::checkpoint::{Checkpoints, Publication, SnapshotNews, SnapshotWriter, Storage, Written};
+use crate::element::{Barrier, Notice};
+use crate::error::{Cause, Domain};
+use crate::ids::CheckpointId;
+use crate::job::JobError;
+use crate::runtime::input::Control;
+use crate::runtime::latch::Latch;
+use crate::runtime::stats::TaskReading;
+
+/// What one task has written, all its operators.
+pub(super) type TaskParts = Arc<Vec<Written>>;
+
+/// The answer to somebody who asked for a checkpoint: its number, or the savepoint's address; or why not.
+pub(crate) type Asked = Arc<Latch<Result<String, String>>>;
+
+/// Everything about checkpoints that outlives an attempt.
+pub(super) struct Keeper {
+    pub(super) config: Checkpoints,
+    pub(super) storage: Option<Arc<Storage>>,
+    /// Of the attempt at hand.
+    pub(super) machine: Option<Machine<TaskParts>>,
+    /// What the next attempt begins from.
+    pub(super) newest: Option<Arc<Manifest>>,
+    pub(super) next: CheckpointId,
+    /// Which line of runs this is.
+    lineage: String,
+    pub(super) completed: u64,
+    pub(super) completed_at: Instant,
+    pub(super) failures: u32,
+    /// Too many failed: what the job will say when its tasks are gone.
+    pub(super) fatal: Option<String>,
+    asked: BTreeMap<String, Vec<Asked>>,
+    /// Of the attempt at hand.
+    pub(super) writer: Option<Arc<dyn SnapshotWriter>>,
+    /// A failure of no task's own: the attempt is over, the job may have another.
+    pub(super) lost: Option<Failure>,
+    /// The record of the one in flight.
+    record: Option<AttemptRecord>,
+    /// When each task froze for it, after it was triggered.
+    froze: Vec<Duration>,
+    publish_began: Option<Instant>,
+    began: Instant,
+    /// Since when it has been longer than half of what is tolerated.
+    alarmed: bool,
+}
+
+/// How often the machine looks at the time, at most.
+const LONGEST_TICK: Duration = Duration::from_millis(100);
+const SHORTEST_TICK: Duration = Duration::from_millis(2);
+
+impl Keeper {
+    pub(super) fn new(config: Checkpoints) -> Self {
+        Keeper {
+            config,
+            storage: None,
+            machine: None,
+            newest: None,
+            next: CheckpointId(1),
+            lineage: String::new(),
+            completed: 0,
+            completed_at: Instant::now(),
+            failures: 0,
+            fatal: None,
+            writer: None,
+            lost: None,
+            asked: BTreeMap::new(),
+            record: None,
+            froze: Vec::new(),
+            publish_began: None,
+            began: Instant::now(),
+            alarmed: false,
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn limits(&self) -> Limits {
+        let c = &self.config;
+        Limits {
+            every: c.every,
+            min_pause: c.min_pause,
+            timeout: c.timeout,
+            tolerated_failures: c.tolerated_failures,
+            tolerated_age: c.tolerated_age,
+        }
+    }
+
+    /// Every how long the machine should look at the time.
+    fn tick_every(&self) -> Duration {
+        (self.config.every.min(self.config.timeout) / 10).clamp(SHORTEST_TICK, LONGEST_TICK)
+    }
+
+    fn ask(&mut self, purpose: &Purpose, asked: Asked) {
+        let key = purpose.savepoint().unwrap_or_default().to_owned();
+        self.asked.entry(key).or_default().push(asked);
+    }
+
+    fn answer(&mut self, purpose: &Purpose, answer: &Result<String, String>) {
+        let key = purpose.savepoint().unwrap_or_default();
+        for asked in self.asked.remove(key).into_iter().flatten() {
+            asked.open(answer.clone());
+        }
+    }
+
+    /// The next life begins from this.
+    pub(super) fn begin_from(&mut self, manifest: Option<Arc<Manifest>>) {
+        if let Some(manifest) = &manifest {
+            self.next = self.next.max(CheckpointId(manifest.id + 1));
+        }
+        self.newest = manifest;
+    }
+
+    /// Nobody will be answered any more.
+    pub(super) fn answer_all(&mut self, answer: &Result<String, String>) {
+        for asked in std::mem::take(&mut self.asked).into_values().flatten() {
+            asked.open(answer.clone());
+        }
+    }
+}
+
+impl Coordinator {
+    /// The attempt runs: checkpoints are taken from here on.
+    pub(super) fn begin_checkpoints(&mut self, cx: &mut Context<Self>) {
+        let tasks = self.plan.tasks();
+        let Some(keeper) = self.keeper.as_mut().filter(|k| k.storage.is_some()) else { return };
+        let aged = keeper.completed_at.elapsed();
+        let machine = Machine::new(keeper.limits(), tasks, keeper.next, keeper.now(), aged, keeper.failures);
+        keeper.machine = Some(machine);
+        self.next_tick(cx);
+    }
+
+    fn next_tick(&mut self, cx: &mut Context<Self>) {
+        let Some(keeper) = &self.keeper else { return };
+        let attempt = self.attempt_id;
+        cx.run_later(keeper.tick_every(), move |me, cx| {
+            if me.attempt_id == attempt && me.attempt.is_some() {
+                me.with_machine(cx, |machine, now| machine.tick(now));
+                me.look_at_age();
+                me.next_tick(cx);
+            }
+        });
+    }
+
+    /// Asks the machine and does what it says.
+    fn with_machine(
+        &mut self,
+        cx: &mut Context<Self>,
+        ask: impl FnOnce(&mut Machine<TaskParts>, Duration) -> Vec<Order<TaskParts>>,
+    ) {
+        let Some(keeper) = &mut self.keeper else { return };
+        let now = keeper.now();
+        let Some(machine) = &mut keeper.machine else { return };
+        let orders = ask(machine, now);
+        (keeper.next, keeper.failures) = (machine.next_id(), machine.failures());
+        for order in orders {
+            self.obey(cx, order);
+        }
+    }
+
+    /// Says so once when the last complete checkpoint is older than half of what is tolerated.
+    fn look_at_age(&mut self) {
+        let Some(keeper) = &mut self.keeper else { return };
+        let Some(machine) = &keeper.machine else { return };
+        let age = machine.age(keeper.now());
+        let old = age > keeper.config.tolerated_age / 2;
+        if old && !keeper.alarmed {
+            let waits = machine.pending().map(|(id, _, unfrozen, unwritten)| {
+                format!("checkpoint {id} waits for {}", self.board.waited_for(&unfrozen, &unwritten))
+            });
+            tracing::warn!(
+                job = %self.plan.job,
+                "the last complete checkpoint is {age:.1?} old; at {:?} the job fails; {}",
+                keeper.config.tolerated_age, waits.unwrap_or_else(|| "none is in flight".into())
+            );
+        }
+        keeper.alarmed = old;
+    }
+
+    fn obey(&mut self, cx: &mut Context<Self>, order: Order<TaskParts>) {
+        match order {
+            Order::Inject(id, purpose) => self.inject(cx, id, &purpose),
+            Order::WriteLast(id, tasks) => {
+                if let Some(writer) = self.keeper.as_ref().and_then(|k| k.writer.as_ref()) {
+                    tasks.into_iter().for_each(|task| writer.submit_last(task, id));
+                }
+            }
+            Order::Publish(id, purpose, parts) => self.publish(cx, id, &purpose, &parts),
+            Order::Complete(id, purpose, released) => self.complete(id, &purpose, &released),
+            Order::Abort(id, purpose, lost) => self.abort(id, &purpose, &lost),
+            Order::Fail(reason) => self.end_for_good(cx, reason),
+        }
+    }
+
+    /// The job cannot go on with checkpoints like these.
+    fn end_for_good(&mut self, cx: &mut Context<Self>, reason: String) {
+        tracing::error!(job = %self.plan.job, "checkpoints: {reason}");
+        if let Some(keeper) = &mut self.keeper {
+            keeper.fatal.get_or_insert(reason);
+        }
+        self.cancel_attempt(cx);
+    }
+
+    fn inject(&mut self, cx: &mut Context<Self>, id: CheckpointId, purpose: &Purpose) {
+        let now_ms = self.life.clock.now_ms();
+        let Some(keeper) = &mut self.keeper else { return };
+        let Some(storage) = keeper.storage.clone() else { return };
+        keeper.froze.clear();
+        keeper.record = Some(AttemptRecord {
+            format: AttemptRecord::FORMAT,
+            id: id.0,
+            epoch: storage.epoch(),
+            attempt: u64::from(self.attempt_id.0),
+            kind: if purpose.savepoint().is_some() { Kind::Savepoint } else { Kind::Checkpoint },
+            mode: Mode::ExactlyOnce,
+            triggered_ms: now_ms,
+            ended_ms: now_ms,
+            outcome: Ended::Aborted(String::new()),
+            phases: Phases::default(),
+            tasks: Vec::new(),
+        });
+        let attempt = self.attempt_id;
+        let begun = storage.begin_checkpoint(id, purpose.savepoint().map(str::to_owned));
+        cx.spawn(begun.into_actor(self).map(move |begun, me, cx| {
+            if me.attempt_id != attempt || me.attempt.is_none() {
+                return;
+            }
+            match begun {
+                Ok(()) => me.tell_sources(Control::Barrier(Barrier { checkpoint: id })),
+                Err(reason) => me.with_machine(cx, |machine, now| machine.failed(id, reason, now)),
+            }
+        }));
+    }
+
+    fn publish(&mut self, cx: &mut Context<Self>, id: CheckpointId, purpose: &Purpose, parts: &[TaskParts]) {
+        let manifest = self.manifest(id, purpose, parts);
+        let Some(keeper) = &mut self.keeper else { return };
+        let Some(storage) = keeper.storage.clone() else { return };
+        keeper.publish_began = Some(Instant::now());
+        if let Some(record) = &mut keeper.record {
+            record.tasks = records_of(parts);
+            let millis = |d: Option<Duration>| d.map(|d| d.as_millis() as u64);
+            let first = keeper.froze.iter().min().copied();
+            record.phases.trigger_ms = millis(first);
+            record.phases.align_ms =
+                millis(keeper.froze.iter().max().zip(first.as_ref()).map(|(l, f)| *l - *f));
+            record.phases.upload_ms = record.tasks.iter().filter_map(|t| t.phases.upload_ms).max();
+        }
+        let (attempt, coordinator) = (self.attempt_id, cx.address());
+        storage.publish(id, manifest, move |outcome, manifest| {
+            coordinator.do_send(Published { attempt, id, manifest, outcome });
+        });
+    }
+
+    fn manifest(&self, id: CheckpointId, purpose: &Purpose, parts: &[TaskParts]) -> Manifest {
+        let mut operators: Vec<OperatorState> = Vec::new();
+        for written in parts.iter().flat_map(|p| p.iter()) {
+            let uid = written.uid.as_str();
+            let at = operators.iter().position(|o| o.uid == uid).unwrap_or_else(|| {
+                operators.push(OperatorState {
+                    uid: uid.to_owned(),
+                    kind: self.plan.kind_of(uid).unwrap_or_default().to_owned(),
+                    parallelism: written.parallelism,
+                    parts: Vec::new(),
+                });
+                operators.len() - 1
+            });
+            operators[at].parts.push(written.report.part.clone());
+        }
+        let keeper = self.keeper.as_ref();
+        let triggered = keeper.and_then(|k| k.record.as_ref()).map_or(0, |r| r.triggered_ms);
+        Manifest {
+            format: MANIFEST_FORMAT,
+            job: self.plan.job.clone(),
+            lineage: keeper.map(|k| k.lineage.clone()).unwrap_or_default(),
+            id: id.0,
+            epoch: 0,
+            kind: if purpose.savepoint().is_some() { Kind::Savepoint } else { Kind::Checkpoint },
+            attempt: u64::from(self.attempt_id.0),
+            key_groups: self.plan.key_groups,
+            triggered_ms: triggered,
+            completed_ms: self.life.clock.now_ms(),
+            mode: Mode::ExactlyOnce,
+            operators,
+        }
+    }
+
+    fn complete(&mut self, id: CheckpointId, purpose: &Purpose, released: &[usize]) {
+        // A savepoint is not what a restart begins from, so nothing is committed for it; the last of a job that stops with it
+        // is: another will go on from there.
+        if !matches!(purpose, Purpose::Savepoint(_)) {
+            (0..self.tasks.len()).rev().for_each(|i| self.tell(i, Control::Notice(Notice::Completed(id))));
+        }
+        released.iter().for_each(|&i| self.tell(i, Control::Released));
+        let Some(keeper) = &mut self.keeper else { return };
+        keeper.completed += 1;
+        keeper.completed_at = Instant::now();
+        let answer = match (purpose.savepoint(), &keeper.storage) {
+            (Some(name), Some(storage)) => storage.savepoint_address(name),
+            _ => id.to_string(),
+        };
+        keeper.answer(purpose, &Ok(answer));
+        self.close_record(Ended::Completed);
+    }
+
+    fn abort(&mut self, id: CheckpointId, purpose: &Purpose, lost: &Lost) {
+        (0..self.tasks.len()).rev().for_each(|i| self.tell(i, Control::Notice(Notice::Aborted(id))));
+        let Some(keeper) = &mut self.keeper else { return };
+        let uploading = keeper.storage.as_ref().map(|s| s.uploading()).unwrap_or_default();
+        if let Some(storage) = &keeper.storage {
+            storage.give_up(id);
+        }
+        let ended = match lost {
+            Lost::Failed(reason) => Ended::Failed(reason.clone()),
+            Lost::Expired { unfrozen, unwritten } => {
+                let mut waits = vec![self.board.waited_for(unfrozen, unwritten)];
+                waits.extend(uploading.first().map(|file| format!("longest: {file}")));
+                Ended::Expired(format!(
+                    "it took longer than {:?}, waiting for {}",
+                    keeper.config.timeout,
+                    waits.join("; ")
+                ))
+            }
+            Lost::Attempt => Ended::Aborted("the attempt ended".to_owned()),
+        };
+        let reason = match &ended {
+            Ended::Failed(why) | Ended::Expired(why) | Ended::Aborted(why) | Ended::Declined(why) => {
+                why.clone()
+            }
+            Ended::Completed => String::new(),
+        };
+        if let Some(record) = &mut keeper.record {
+            if let Lost::Expired { unfrozen, .. } = lost {
+                record.tasks.extend(unfrozen.iter().filter_map(|i| missing(&self.board.reading(*i)?)));
+            }
+            for file in uploading {
+                let of = |t: &TaskRecord| t.uid == file.uid && t.subtask == file.subtask;
+                let at = record.tasks.iter().position(of).unwrap_or_else(|| {
+                    let (uid, subtask) = (file.uid.clone(), file.subtask);
+                    record.tasks.push(TaskRecord { uid, subtask, ..TaskRecord::default() });
+                    record.tasks.len() - 1
+                });
+                record.tasks[at].unfinished.push(file);
+            }
+        }
+        if *lost != Lost::Attempt {
+            tracing::warn!(job = %self.plan.job, checkpoint = %id, "checkpoint given up: {reason}");
+        }
+        keeper.answer(purpose, &Err(format!("checkpoint {id} was given up: {reason}")));
+        self.close_record(ended);
+    }
+
+    /// The attempt at a checkpoint is over: its record is shown, and kept beside the checkpoints.
+    fn close_record(&mut self, outcome: Ended) {
+        let now_ms = self.life.clock.now_ms();
+        let Some(keeper) = &mut self.keeper else { return };
+        let Some(mut record) = keeper.record.take() else { return };
+        record.ended_ms = now_ms;
+        record.phases.publish_ms =
+            keeper.publish_began.take().map(|began| began.elapsed().as_millis() as u64);
+        record.outcome = outcome;
+        tracing::debug!(
+            job = %self.plan.job, checkpoint = record.id, outcome = ?record.outcome, bytes = record.full_bytes(),
+            uploaded = record.uploaded_bytes(), "checkpoint took {} ms", record.ended_ms - record.triggered_ms
+        );
+        self.board.add_checkpoint(record.clone());
+        if let Some(storage) = &keeper.storage {
+            storage.keep_record(record);
+        }
+    }
+
+    /// The attempt is over: what was in flight is not.
+    pub(super) fn checkpoints_over(&mut self, cx: &mut Context<Self>) {
+        self.with_machine(cx, |machine, now| machine.over(now));
+        if let Some(keeper) = &mut self.keeper {
+            keeper.machine = None;
+        }
+    }
+
+    /// Opens the storage, takes the lease, and finds where to begin; then deploys.
+    pub(super) fn open_storage(&mut self, cx: &mut Context<Self>) {
+        let Some(keeper) = &self.keeper else { return };
+        let opening = Storage::open(keeper.config.clone(), self.plan.job.clone(), self.life.clock.clone());
+        cx.spawn(opening.into_actor(self).map(|opened, me, cx| {
+            let job = me.plan.job.clone();
+            let (storage, begun) = match opened {
+                Ok(opened) => opened,
+                Err(reason) => return me.finish(cx, Err(JobError::Checkpoints { job, reason })),
+            };
+            me.watch_lease(cx, &storage);
+            let Some(keeper) = &mut me.keeper else { return };
+            keeper.storage = Some(storage);
+            let checked = begun.manifest.as_ref().map_or(Ok(Default::default()), |manifest| {
+                check(manifest, &me.plan, &keeper.config.drop_state)
+                    .map_err(|why| format!("cannot begin {}: {why}", begun.said))
+            });
+            match checked {
+                Err(reason) => return me.finish(cx, Err(JobError::Checkpoints { job, reason })),
+                Ok(dropped) => dropped.0.iter().for_each(|uid| {
+                    tracing::warn!(%job, operator = %uid, "restoring drops the state of an operator, as it was told to");
+                }),
+            }
+            tracing::info!(%job, "restore begins {}", begun.said);
+            keeper.lineage = match &begun.manifest {
+                Some(manifest) => manifest.lineage.clone(),
+                None => format!("{}-{}", begun.next, me.life.clock.now_ms()),
+            };
+            keeper.newest = begun.manifest;
+            keeper.next = CheckpointId(begun.next);
+            (me.attempt_id, me.first_attempt) = (begun.attempt, begun.attempt);
+            me.deploy(cx);
+        }));
+    }
+
+    /// The job ends when another process takes it over.
+    fn watch_lease(&mut self, cx: &mut Context<Self>, storage: &Arc<Storage>) {
+        let fenced = storage.clone().fenced();
+        cx.spawn(fenced.into_actor(self).map(|reason, me, cx| me.end_for_good(cx, reason)));
+    }
+}
+
+/// A task that has not frozen, and what it waits for.
+fn missing(reading: &TaskReading) -> Option<TaskRecord> {
+    let waited_ms = reading.activity.1.as_millis() as u64;
+    Some(TaskRecord {
+        uid: reading.task.chain.to_string(),
+        subtask: reading.task.subtask,
+        missing: reading
+            .aligning
+            .iter()
+            .map(|from| MissingChannel { from: from.clone(), waited_ms })
+            .collect(),
+        ..TaskRecord::default()
+    })
+}
+
+/// How many files of a task the record names.
+const SLOWEST: usize = 5;
+
+fn records_of(parts: &[TaskParts]) -> Vec<TaskRecord> {
+    let written = parts.iter().flat_map(|p| p.iter());
+    written
+        .map(|w| {
+            let mut record = TaskRecord {
+                uid: w.uid.to_string(),
+                subtask: w.report.part.subtask,
+                phases: Phases {
+                    freeze_ms: Some(w.written.as_millis() as u64),
+                    upload_ms: Some(w.report.upload_ms),
+                    ..Phases::default()
+                },
+                full_bytes: w.report.bytes,
+                uploaded_bytes: w.report.uploaded_bytes,
+                ..TaskRecord::default()
+            };
+            record.keep_slowest(w.report.files.clone(), SLOWEST);
+            record
+        })
+        .collect()
+}
+
+impl Handler<SnapshotMail> for Coordinator {
+    type Result = ();
+    fn handle(&mut self, SnapshotMail { attempt, news }: SnapshotMail, cx: &mut Context<Self>) {
+        if attempt != self.attempt_id || self.attempt.is_none() {
+            return;
+        }
+        match news {
+            SnapshotNews::Froze { index, barrier } => {
+                if let Some(keeper) = &mut self.keeper
+                    && let Some(machine) = &keeper.machine
+                    && let Some((_, since, ..)) = machine.pending()
+                {
+                    let after = keeper.now().saturating_sub(since);
+                    keeper.froze.push(after);
+                }
+                self.with_machine(cx, |machine, _| {
+                    if barrier == Barrier::LAST {
+                        machine.ended(index);
+                    } else {
+                        machine.froze(index, barrier.checkpoint);
+                    }
+                    Vec::new()
+                });
+            }
+            SnapshotNews::Written { index, id, parts } => {
+                self.with_machine(cx, |machine, _| machine.written(index, id, Arc::new(parts)));
+            }
+            SnapshotNews::WrittenLast { index } => {
+                self.with_machine(cx, |machine, now| machine.written_last(index, now));
+            }
+            // A task that has ended cannot be asked again: without its last snapshot the attempt has failed.
+            SnapshotNews::Failed { index, barrier: Barrier::LAST, reason } => {
+                self.tell(index, Control::LastFailed(reason));
+            }
+            SnapshotNews::Failed { barrier, reason, .. } => {
+                self.with_machine(cx, |machine, now| machine.failed(barrier.checkpoint, reason, now));
+            }
+        }
+    }
+}
+
+impl Handler<Published> for Coordinator {
+    type Result = ();
+    fn handle(&mut self, m: Published, cx: &mut Context<Self>) {
+        if m.attempt != self.attempt_id || self.attempt.is_none() {
+            return;
+        }
+        match m.outcome {
+            Publication::Done => {
+                if let (Some(keeper), Some(manifest)) = (&mut self.keeper, m.manifest)
+                    && manifest.kind == Kind::Checkpoint
+                {
+                    keeper.newest = Some(manifest);
+                }
+                self.with_machine(cx, |machine, now| machine.published(m.id, Ok(()), now));
+            }
+            Publication::Failed(reason) => {
+                self.with_machine(cx, |machine, now| machine.published(m.id, Err(reason), now));
+            }
+            Publication::Fenced(reason) => self.end_for_good(cx, reason),
+            Publication::Unsure(reason) => {
+                if let (Some(keeper), Some(task)) = (&mut self.keeper, self.board.readings().first()) {
+                    keeper.lost = Some(Failure {
+                        attempt: self.attempt_id,
+                        at_start: false,
+                        task: task.task.clone(),
+                        uid: "checkpoints".into(),
+                        cause: Cause::Failed,
+                        domain: Domain::External,
+                        message: reason,
+                        also: Vec::new(),
+                        echoes: self.tasks.len(),
+                    });
+                }
+                self.cancel_attempt(cx);
+            }
+        }
+    }
+}
+
+impl Handler<AskCheckpoint> for Coordinator {
+    type Result = ();
+    fn handle(&mut self, m: AskCheckpoint, cx: &mut Context<Self>) {
+        let Some(keeper) = self.keeper.as_mut().filter(|k| k.machine.is_some()) else {
+            let why = "the job takes no checkpoints, or is not running: give it Job::checkpoints";
+            return m.asked.open(Err(why.to_owned()));
+        };
+        let purpose = match &m.savepoint {
+            Some(name) if m.stop => Purpose::Last(Some(name.clone())),
+            Some(name) => Purpose::Savepoint(name.clone()),
+            None => Purpose::Periodic,
+        };
+        keeper.ask(&purpose, m.asked);
+        match (m.stop, m.savepoint) {
+            (true, Some(name)) => {
+                if let Some(storage) = &keeper.storage {
+                    storage.stop_with(&name);
+                }
+                if let Some(machine) = &mut keeper.machine {
+                    machine.stop_with(name);
+                }
+                cx.notify(super::Drain(crate::EndKind::Keep));
+            }
+            _ => self.with_machine(cx, |machine, now| {
+                machine.ask(purpose);
+                machine.tick(now)
+            }),
+        }
+    }
+}

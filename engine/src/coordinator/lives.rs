@@ -1,0 +1,84 @@
+//! What each life of a job is given to remember with: where it begins, where its local files lie, who writes its snapshots.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use weir_state::backend::BackendKind;
+use weir_state::backend::Resources;
+
+use super::Coordinator;
+use super::messages::SnapshotMail;
+use crate::checkpoint::{AttemptWriter, RestoreFrom, SnapshotWriter, StateEnv, job_folders};
+use crate::ids::AttemptId;
+use crate::job::JobError;
+
+/// Of all stores together, unless a plan or the user says otherwise.
+const CACHE_BYTES: usize = 256 << 20;
+/// The least that one store's cache gets.
+const LEAST_CACHE: usize = 1 << 20;
+
+impl Coordinator {
+    /// The next life: from the newest complete checkpoint, whichever that is by now.
+    pub(super) fn begin_again(&mut self, cx: &mut Context<Self>) {
+        self.attempt_id = AttemptId(self.attempt_id.0 + 1);
+        let Some(keeper) = self.keeper.as_ref() else { return self.deploy(cx) };
+        let Some(storage) = keeper.storage.clone() else { return self.deploy(cx) };
+        // Storage is asked again: a manifest may have got there although nobody heard of it.
+        cx.spawn(async move { storage.newest().await }.into_actor(self).map(|newest, me, cx| match newest {
+            Ok(manifest) => {
+                if let Some(keeper) = &mut me.keeper {
+                    keeper.begin_from(manifest);
+                }
+                me.deploy(cx);
+            }
+            Err(reason) => {
+                let job = me.plan.job.clone();
+                me.finish(cx, Err(JobError::Checkpoints { job, reason }));
+            }
+        }));
+    }
+
+    /// Local folders of the job, one on each disk.
+    fn local_folders(&self) -> Vec<PathBuf> {
+        let url = self.keeper.as_ref().map(|k| k.config.url.as_str());
+        job_folders(&self.life.state, &self.plan.job, url)
+    }
+
+    pub(super) fn state_env(&mut self, cx: &mut Context<Self>) -> Arc<StateEnv> {
+        let attempt = self.attempt_id;
+        let stores: usize = (self.plan.chains.iter())
+            .map(|c| c.parallelism * c.operators.iter().filter(|o| o.stateful && o.kind != "source").count())
+            .sum();
+        let cache = self.life.state.cache_bytes.unwrap_or(CACHE_BYTES);
+        let folders = self.local_folders();
+        let storage = self.keeper.as_ref().and_then(|k| k.storage.clone());
+        let newest = self.keeper.as_ref().and_then(|k| k.newest.clone());
+        let from = match (newest, &storage) {
+            (Some(manifest), Some(storage)) => RestoreFrom::Checkpoint(manifest, storage.clone()),
+            _ => RestoreFrom::Nothing,
+        };
+        let writer: Option<Arc<dyn SnapshotWriter>> = storage.map(|storage| {
+            storage.begin_attempt(attempt, folders.clone());
+            let coordinator = cx.address();
+            let tell = Arc::new(move |news| coordinator.do_send(SnapshotMail { attempt, news }));
+            AttemptWriter::new(storage, tell) as Arc<dyn SnapshotWriter>
+        });
+        if let Some(keeper) = &mut self.keeper {
+            keeper.writer = writer.clone();
+        }
+        let unbounded = self.life.state.kind == BackendKind::Memory;
+        Arc::new(StateEnv {
+            attempt,
+            key_groups: self.plan.key_groups,
+            backend: self.life.state.clone(),
+            folders: folders.iter().map(|f| f.join(format!("attempt-{attempt}"))).collect(),
+            resources: self.resources.get_or_insert_with(Resources::default).clone(),
+            cache_bytes: if unbounded { usize::MAX } else { (cache / stores.max(1)).max(LEAST_CACHE) },
+            clock: self.life.clock.clone(),
+            from,
+            drop_state: self.keeper.as_ref().map(|k| k.config.drop_state.clone()).unwrap_or_default(),
+            writer,
+        })
+    }
+}

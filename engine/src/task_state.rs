@@ -1,0 +1,125 @@
+//! What the operators of one task remember: their stores, what the last checkpoint restored, what they froze at a barrier.
+
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weir_state::store::{Snapshot, Store};
+
+use crate::checkpoint::{SnapshotOf, StateEnv, TaskSnapshot};
+use crate::element::Barrier;
+use crate::error::Result;
+use crate::ids::{OperatorUid, TaskId};
+use crate::time::Watermark;
+
+/// The list in a checkpoint that holds a source's positions.
+pub(crate) const POSITIONS: &str = "positions";
+
+/// A value that a subtask put into the checkpoint that this life began from.
+///
+/// ```
+/// let cx = weir_engine::testkit::context("in", 0, 1);
+/// assert!(!cx.is_restored() && cx.restored("positions").is_empty());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct RestoredItem {
+    /// The subtask that put it there, of however many there were.
+    pub subtask: usize,
+    /// Its key in the list.
+    pub key: String,
+    /// The value.
+    pub value: serde_json::Value,
+}
+
+/// Shared by the operators of one task; only its thread touches it, and at most once per signal.
+pub(crate) struct TaskState {
+    task: TaskId,
+    /// Index of the task in its attempt.
+    index: usize,
+    parallelism: usize,
+    env: Arc<StateEnv>,
+    stores: Mutex<Vec<(OperatorUid, Store)>>,
+    frozen: Mutex<Vec<(OperatorUid, Snapshot)>>,
+}
+
+impl fmt::Debug for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TaskState({})", self.task)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl TaskState {
+    pub(crate) fn new(task: TaskId, index: usize, parallelism: usize, env: Arc<StateEnv>) -> Arc<Self> {
+        Arc::new(TaskState {
+            task,
+            index,
+            parallelism,
+            env,
+            stores: Mutex::default(),
+            frozen: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn takes_checkpoints(&self) -> bool {
+        self.env.takes_checkpoints()
+    }
+
+    pub(crate) fn is_restored(&self) -> bool {
+        self.env.is_restored()
+    }
+
+    pub(crate) fn restored(&self, uid: &OperatorUid, list: &str) -> Vec<RestoredItem> {
+        self.env.restored(uid, list)
+    }
+
+    /// The store of `uid`, opened at the first call: what it held at the checkpoint is read back then.
+    pub(crate) fn store(&self, uid: &OperatorUid) -> Result<Store> {
+        let mut stores = lock(&self.stores);
+        if let Some((_, store)) = stores.iter().find(|(of, _)| of == uid) {
+            return Ok(store.clone());
+        }
+        let store = self.env.open_store(uid, self.task.subtask, self.parallelism)?;
+        stores.push((uid.clone(), store.clone()));
+        Ok(store)
+    }
+
+    /// `uid` has opened: whatever was restored for it and that it did not ask for would be lost without a word.
+    pub(crate) fn opened(&self, uid: &OperatorUid) -> Result<()> {
+        let store = lock(&self.stores).iter().find(|(of, _)| of == uid).map(|(_, s)| s.clone());
+        self.env.settle_unclaimed(uid, store.as_ref())
+    }
+
+    /// Event time that states with a time to live go by.
+    pub(crate) fn watermark(&self, w: Watermark) {
+        lock(&self.stores).iter().for_each(|(_, store)| store.event_time(w.0));
+    }
+
+    /// What `uid` froze at the barrier at hand.
+    pub(crate) fn froze(&self, uid: &OperatorUid, snapshot: Snapshot) {
+        let mut frozen = lock(&self.frozen);
+        match frozen.iter_mut().find(|(of, _)| of == uid) {
+            Some((_, already)) => already.append(snapshot),
+            None => frozen.push((uid.clone(), snapshot)),
+        }
+    }
+
+    /// The whole chain has frozen: another thread writes it out.
+    pub(crate) fn submit(&self, barrier: Barrier) {
+        let stores = lock(&self.stores);
+        let of = |uid: &OperatorUid| stores.iter().find(|(of, _)| of == uid).map(|(_, s)| s.clone());
+        let operators = (mem::take(&mut *lock(&self.frozen)).into_iter())
+            .map(|(uid, frozen)| SnapshotOf { store: of(&uid), uid, frozen })
+            .collect();
+        self.env.submit(TaskSnapshot {
+            task: self.task.clone(),
+            index: self.index,
+            parallelism: self.parallelism,
+            barrier,
+            operators,
+        });
+    }
+}

@@ -1,0 +1,176 @@
+//! Checkpoints of whole jobs: what a failure, a stop and another process leave of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use weir_engine::testkit::{Line, NullSink, Probe, ScriptSource, until};
+use weir_engine::{Barrier, Operator, OperatorInfo, Snapshot, prelude::*};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Sums up, gives the sum at the end, remembers it in checkpoints, and fails once at a value if told to.
+#[derive(Clone, Default)]
+struct Sum {
+    sum: i64,
+    fails_at: Option<i64>,
+    failed: Arc<AtomicBool>,
+    refuses: Arc<AtomicU64>,
+}
+
+impl Operator<i64> for Sum {
+    type Out = i64;
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        self.sum = cx.restored("sum").iter().filter_map(|item| item.value.as_i64()).sum();
+        Ok(())
+    }
+    fn process(&mut self, r: Record<i64>, _: &mut impl Collector<i64>) -> Result<()> {
+        if self.fails_at == Some(r.value) && !self.failed.swap(true, Ordering::SeqCst) {
+            return Err(TaskError::user("once"));
+        }
+        self.sum += r.value;
+        Ok(())
+    }
+    fn snapshot(&mut self, barrier: Barrier, into: &mut Snapshot) -> Result<()> {
+        if barrier != Barrier::LAST && self.refuses.load(Ordering::SeqCst) > 0 {
+            self.refuses.fetch_sub(1, Ordering::SeqCst);
+            return Err(TaskError::external("cannot prepare"));
+        }
+        into.item("sum", "sum", self.sum.into());
+        Ok(())
+    }
+    fn on_end(&mut self, _: EndKind, out: &mut impl Collector<i64>) -> Result<()> {
+        out.emit(Record::new(self.sum, EventTime(0)))
+    }
+}
+
+fn numbers(n: i64) -> ScriptSource<i64> {
+    let lines = (1..=n).flat_map(|i| {
+        let pause = (i % 50 == 0).then_some(Line::Pause(Duration::from_millis(2)));
+        [Some(Line::Record(i, i)), pause].into_iter().flatten()
+    });
+    ScriptSource::new(vec![lines.collect()])
+}
+
+fn sum_to(n: i64) -> i64 {
+    n * (n + 1) / 2
+}
+
+/// A job whose sum goes to the probe.
+fn job(name: &str, source: ScriptSource<i64>, sum: Sum, checkpoints: Checkpoints) -> (Job, Probe<i64>) {
+    let (job, probe) = (Job::named(name).parallelism(1).checkpoints(checkpoints), Probe::new());
+    job.source("in", source)
+        .without_event_time()
+        .boundary()
+        .transform(OperatorInfo::stateful("sum", "sum"), sum)
+        .transform(OperatorInfo::stateless("look"), probe.clone())
+        .sink("out", NullSink);
+    (job, probe)
+}
+
+fn often(name: &str) -> Checkpoints {
+    Checkpoints::to(format!("memory://engine-{name}")).every(Duration::from_millis(5))
+}
+
+/// Waits until the sum has seen `n` records.
+fn until_summed(job: &JobHandle, n: u64) {
+    let summed = || job.tasks().iter().any(|t| t.records_in == n && t.task.chain.as_str() == "sum");
+    until(job, SOON, "all records", summed);
+}
+
+#[test]
+fn a_failure_costs_no_record_and_counts_none_twice() {
+    let sum = Sum { fails_at: Some(700), ..Sum::default() };
+    let (job, probe) = job("fails", numbers(1_000), sum, often("fails"));
+    let policy = RestartPolicy::FixedDelay { restarts: 1, delay: Duration::ZERO };
+    let report = job.restart(policy).run().unwrap();
+    assert_eq!((report.attempts, probe.values()), (2, vec![sum_to(1_000)]));
+    assert!(report.checkpoints > 2, "{}", report.checkpoints);
+}
+
+#[test]
+fn another_process_goes_on_where_the_last_checkpoint_was() {
+    let url = often("goes-on");
+    let (first, _) = job("goes-on", numbers(100).endless(), Sum::default(), url.clone());
+    let first = first.start().unwrap();
+    until_summed(&first, 100);
+    let id = first.checkpoint().unwrap();
+    first.cancel();
+    assert!(first.wait().is_err());
+    // The script goes on: 50 more.
+    let (second, probe) = job("goes-on", numbers(150), Sum::default(), url);
+    let second = second.start().unwrap();
+    let report = second.wait().unwrap();
+    assert_eq!(probe.values(), [sum_to(150)]);
+    assert_eq!(report.tasks[0].records_in, 50, "of the source, after checkpoint {id}");
+    assert!(second.history().iter().any(|s| s.state == JobState::Restoring));
+}
+
+#[test]
+fn a_fresh_start_takes_nothing_over() {
+    let (first, _) = job("fresh", numbers(10), Sum::default(), often("fresh"));
+    first.run().unwrap();
+    let (again, probe) = job("fresh", numbers(10), Sum::default(), often("fresh"));
+    again.run().unwrap();
+    assert_eq!(probe.values(), [sum_to(10)], "it had ended: nothing is read again");
+    let fresh = often("fresh").start_from(StartFrom::Fresh);
+    let (fresh, probe) = job("fresh", numbers(20), Sum::default(), fresh);
+    fresh.run().unwrap();
+    assert_eq!(probe.values(), [sum_to(20)]);
+}
+
+#[test]
+fn a_savepoint_starts_another_job() {
+    // A place that can be named by another job: what is in memory is found by the name of the storage only.
+    let folder = tempfile::tempdir().unwrap();
+    let url = Checkpoints::to(folder.path().display().to_string()).every(Duration::from_millis(20));
+    let (first, _) = job("old", numbers(100).endless(), Sum::default(), url.clone());
+    let first = first.start().unwrap();
+    until_summed(&first, 100);
+    let kept = first.savepoint("kept").unwrap();
+    let stopped = first.stop_with_savepoint("stopped").unwrap();
+    first.wait().unwrap();
+    for from in [kept, stopped] {
+        let checkpoints = url.clone().start_from(StartFrom::Savepoint(from));
+        let (second, probe) = job("new", numbers(120), Sum::default(), checkpoints);
+        second.run().unwrap();
+        assert_eq!(probe.values(), [sum_to(120)]);
+    }
+}
+
+#[test]
+fn e34_state_of_an_operator_that_is_gone_is_refused_unless_it_may_go() {
+    let (first, _) = job("e34", numbers(10), Sum::default(), often("e34"));
+    first.run().unwrap();
+    let without = |checkpoints: Checkpoints| {
+        let job = Job::named("e34").parallelism(1).checkpoints(checkpoints);
+        job.source("in", numbers(20)).without_event_time().sink("out", NullSink);
+        job.run()
+    };
+    let refused = without(often("e34")).unwrap_err().to_string();
+    assert!(refused.contains("operators that the job does not have: sum"), "{refused}");
+    assert!(refused.contains("drop_state(\"sum\")"), "{refused}");
+    assert_eq!(without(often("e34").drop_state("sum")).unwrap().tasks[0].records_in, 10);
+}
+
+#[test]
+fn e40_a_snapshot_that_fails_is_not_part_of_a_checkpoint() {
+    let sum = Sum::default();
+    sum.refuses.store(1, Ordering::SeqCst);
+    let (job, probe) = job("e40", numbers(1_000), sum, often("e40"));
+    let policy = RestartPolicy::FixedDelay { restarts: 3, delay: Duration::ZERO };
+    let report = job.restart(policy).run().unwrap();
+    assert_eq!((report.attempts, probe.values()), (2, vec![sum_to(1_000)]));
+}
+
+#[test]
+fn two_processes_do_not_run_one_job() {
+    let (first, _) = job("twice", numbers(1).endless(), Sum::default(), often("twice"));
+    let first = first.start().unwrap();
+    until(&first, SOON, "a record", || first.tasks().iter().any(|t| t.records_in > 0));
+    let (second, _) = job("twice", numbers(1), Sum::default(), often("twice"));
+    let refused = second.run().unwrap_err().to_string();
+    assert!(refused.contains("twice"), "{refused}");
+    first.cancel();
+    assert!(first.wait().is_err());
+}

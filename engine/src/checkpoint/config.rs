@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::storage::{STORAGE_WAITERS, STORAGE_WORKERS};
+use crate::memory::Footprint;
+
 /// Where a life of the job begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -73,6 +76,12 @@ impl Checkpoints {
             restarts_within: Duration::from_secs(600),
             forgive_restarts: false,
         }
+    }
+
+    /// The threads that write checkpoints, and the parts of files on their way.
+    pub(crate) fn footprint(&self) -> Footprint {
+        let parts = self.uploads * weir_state::checkpoint::StoreOptions::default().part_bytes as usize;
+        Footprint::process("checkpoints", parts as u64, STORAGE_WORKERS + STORAGE_WAITERS)
     }
 
     /// The time from the end of one to the beginning of the next. One is in flight at a time.
@@ -194,6 +203,15 @@ impl StateBackend {
     /// A cache in memory over RocksDB on local disk: state may outgrow memory, and a checkpoint writes what changed.
     pub fn rocksdb() -> Self {
         StateBackend { kind: weir_state::backend::BackendKind::Rocks, ..StateBackend::memory() }
+    }
+
+    pub(crate) fn is_rocksdb(&self) -> bool {
+        self.kind == weir_state::backend::BackendKind::Rocks
+    }
+
+    /// What all databases of a process share beside its memory plan's shares: the threads that flush and compact.
+    pub(crate) fn footprint() -> Footprint {
+        Footprint::process("rocksdb", 0, weir_state::backend::Resources::default().threads())
     }
 
     /// Local files lie here; several folders, on a disk each, share the subtasks between them. Say it once per folder. By

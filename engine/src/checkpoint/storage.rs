@@ -21,6 +21,9 @@ use crate::error::{Result as TaskResult, TaskError};
 use crate::ids::{AttemptId, CheckpointId};
 use crate::time::{SharedClock, SystemClock};
 
+/// Threads that drive uploads, and threads that wait for the disk.
+pub(super) const STORAGE_WORKERS: usize = 2;
+pub(super) const STORAGE_WAITERS: usize = 8;
 /// How long the lease is good without being renewed.
 const LEASE: Duration = Duration::from_secs(15);
 /// How long a clean end may wait for the lease to be given back.
@@ -93,8 +96,8 @@ impl Storage {
         clock: SharedClock,
     ) -> Result<(Arc<Self>, Begun), String> {
         let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .max_blocking_threads(8)
+            .worker_threads(STORAGE_WORKERS)
+            .max_blocking_threads(STORAGE_WAITERS)
             .thread_name("weir-storage")
             .enable_all()
             .build()

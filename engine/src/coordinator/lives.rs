@@ -4,8 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use weir_state::backend::BackendKind;
-use weir_state::backend::Resources;
 
 use super::Coordinator;
 use super::messages::SnapshotMail;
@@ -13,8 +11,6 @@ use crate::checkpoint::{AttemptWriter, RestoreFrom, SnapshotWriter, StateEnv, jo
 use crate::ids::AttemptId;
 use crate::job::JobError;
 
-/// Of all stores together, unless a plan or the user says otherwise.
-const CACHE_BYTES: usize = 256 << 20;
 /// The least that one store's cache gets.
 const LEAST_CACHE: usize = 1 << 20;
 
@@ -50,7 +46,10 @@ impl Coordinator {
         let stores: usize = (self.plan.chains.iter())
             .map(|c| c.parallelism * c.operators.iter().filter(|o| o.stateful && o.kind != "source").count())
             .sum();
-        let cache = self.life.state.cache_bytes.unwrap_or(CACHE_BYTES);
+        let cache = match self.life.state.cache_bytes {
+            Some(bytes) => bytes / stores.max(1),
+            None => self.memory.cache_bytes_per_store(),
+        };
         let folders = self.local_folders();
         let storage = self.keeper.as_ref().and_then(|k| k.storage.clone());
         let newest = self.keeper.as_ref().and_then(|k| k.newest.clone());
@@ -67,14 +66,14 @@ impl Coordinator {
         if let Some(keeper) = &mut self.keeper {
             keeper.writer = writer.clone();
         }
-        let unbounded = self.life.state.kind == BackendKind::Memory;
+        let unbounded = !self.life.state.is_rocksdb();
         Arc::new(StateEnv {
             attempt,
             key_groups: self.plan.key_groups,
             backend: self.life.state.clone(),
             folders: folders.iter().map(|f| f.join(format!("attempt-{attempt}"))).collect(),
-            resources: self.resources.get_or_insert_with(Resources::default).clone(),
-            cache_bytes: if unbounded { usize::MAX } else { (cache / stores.max(1)).max(LEAST_CACHE) },
+            resources: self.resources.clone(),
+            cache_bytes: if unbounded { usize::MAX } else { cache.max(LEAST_CACHE) },
             clock: self.life.clock.clone(),
             from,
             drop_state: self.keeper.as_ref().map(|k| k.config.drop_state.clone()).unwrap_or_default(),

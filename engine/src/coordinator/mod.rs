@@ -22,6 +22,7 @@ use crate::element::EndKind;
 use crate::graph::Graph;
 use crate::ids::AttemptId;
 use crate::job::{JobError, JobReport};
+use crate::memory::MemoryPlan;
 use crate::metrics;
 use crate::plan::Plan;
 use crate::runtime::actor::{TaskActor, Tell};
@@ -79,7 +80,8 @@ pub(crate) struct Coordinator {
     flows_since: Option<Instant>,
     reporter: metrics::Reporter,
     /// One block cache and one write buffer for all stores of the process.
-    resources: Option<Resources>,
+    resources: Resources,
+    memory: Arc<MemoryPlan>,
 }
 
 /// How often counts go to the metrics facade.
@@ -90,13 +92,15 @@ impl Coordinator {
         graph: Graph,
         plan: Plan,
         life: LifeConfig,
+        memory: Arc<MemoryPlan>,
         board: Arc<Board>,
         over: oneshot::Sender<()>,
     ) -> Self {
         Coordinator {
             keeper: life.checkpoints.clone().map(Keeper::new),
             reporter: metrics::Reporter::new(&plan.job),
-            resources: None,
+            resources: Resources::new(memory.block_cache_bytes(), memory.write_buffer_bytes()),
+            memory,
             falls: Vec::new(),
             flows_since: None,
             graph,

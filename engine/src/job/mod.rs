@@ -276,8 +276,11 @@ impl Job {
     }
 
     fn plan_memory(&self, plan: &Plan) -> Result<MemoryPlan, MemoryError> {
-        let control = Footprint::process("control", 0, 1);
-        MemoryPlan::of(&memory::ask(plan, &self.memory, &Surroundings::here(), &control, false))
+        let rocksdb = self.life.state.is_rocksdb();
+        let mut engine = vec![Footprint::process("control", 0, 1)];
+        engine.extend(self.life.checkpoints.as_ref().map(Checkpoints::footprint));
+        engine.extend(rocksdb.then(StateBackend::footprint));
+        MemoryPlan::of(&memory::ask(plan, &self.memory, &Surroundings::here(), &engine, rocksdb))
     }
 
     /// Starts the job and returns at once; tasks open in the background. A [`crate::Shared`] stream that was kept must
@@ -336,7 +339,7 @@ impl Job {
         let board = Arc::new(Board::new(plan.clone(), self.life.clock.now_ms()));
         // Streams that were kept by the caller share the graph; from here on they write into an empty one.
         let graph = self.graph.replace(Graph::started(&plan.job));
-        let (address, thread) = coordinator::launch(graph, plan, self.life, board.clone(), signals)?;
+        let (address, thread) = coordinator::launch(graph, plan, self.life, Arc::new(memory), board.clone(), signals)?;
         Ok(JobHandle { board, address: Address::new(address), thread: Mutex::new(Some(thread)) })
     }
 }

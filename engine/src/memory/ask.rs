@@ -59,7 +59,7 @@ pub(crate) fn ask(
     plan: &Plan,
     config: &MemoryConfig,
     here: &Surroundings,
-    engine: &Footprint,
+    engine: &[Footprint],
     rocksdb: bool,
 ) -> MemoryAsk {
     let limit = config.limit.map_or_else(|| here.memory.clone(), Limit::set);
@@ -73,7 +73,7 @@ pub(crate) fn ask(
         })
         .collect();
     let mut declared = declared(plan);
-    add(&mut declared, engine, "the engine", 1);
+    engine.iter().for_each(|footprint| add(&mut declared, footprint, "the engine", 1));
     threads.extend(declared.iter().filter(|d| d.threads > 0).map(|d| ThreadGroup {
         kind: ThreadKind::Client,
         name: format!("{} ({})", d.declared.name, d.declared.whose),

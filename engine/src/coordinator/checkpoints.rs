@@ -19,6 +19,7 @@ use crate::element::{Barrier, Notice};
 use crate::error::{Cause, Domain};
 use crate::ids::CheckpointId;
 use crate::job::JobError;
+use crate::metrics;
 use crate::runtime::input::Control;
 use crate::runtime::latch::Latch;
 use crate::runtime::stats::TaskReading;
@@ -180,6 +181,7 @@ impl Coordinator {
         let Some(keeper) = &mut self.keeper else { return };
         let Some(machine) = &keeper.machine else { return };
         let age = machine.age(keeper.now());
+        metrics::checkpoints::age(&self.plan.job, age.as_secs_f64());
         let old = age > keeper.config.tolerated_age / 2;
         if old && !keeper.alarmed {
             let waits = machine.pending().map(|(id, _, unfrozen, unwritten)| {
@@ -380,6 +382,7 @@ impl Coordinator {
             job = %self.plan.job, checkpoint = record.id, outcome = ?record.outcome, bytes = record.full_bytes(),
             uploaded = record.uploaded_bytes(), "checkpoint took {} ms", record.ended_ms - record.triggered_ms
         );
+        metrics::checkpoints::over(&self.plan.job, &record);
         self.board.add_checkpoint(record.clone());
         if let Some(storage) = &keeper.storage {
             storage.keep_record(record);

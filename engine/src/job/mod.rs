@@ -339,7 +339,8 @@ impl Job {
         let board = Arc::new(Board::new(plan.clone(), self.life.clock.now_ms()));
         // Streams that were kept by the caller share the graph; from here on they write into an empty one.
         let graph = self.graph.replace(Graph::started(&plan.job));
-        let (address, thread) = coordinator::launch(graph, plan, self.life, Arc::new(memory), board.clone(), signals)?;
+        let (address, thread) =
+            coordinator::launch(graph, plan, self.life, Arc::new(memory), board.clone(), signals)?;
         Ok(JobHandle { board, address: Address::new(address), thread: Mutex::new(Some(thread)) })
     }
 }

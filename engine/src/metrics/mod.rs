@@ -1,5 +1,6 @@
 //! Counts on their way to the `metrics` facade: once a second, never on the record path. Names: docs/metrics.md.
 
+pub(crate) mod checkpoints;
 pub mod process;
 mod recorder;
 
@@ -99,6 +100,7 @@ fn describe() {
     describe_gauge!("weir_task_channel_fill_ratio", "Elements in the input channels by their capacity");
     describe_gauge!("weir_task_watermark_milliseconds", "Event time reached, ms since the epoch");
     describe_gauge!("weir_task_watermark_lag_milliseconds", "Processing time less event time reached");
+    checkpoints::describe();
     process::describe();
 }
 

@@ -1,0 +1,101 @@
+//! The options that every example has, and what they make of a job.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, ValueEnum};
+use weir_engine::memory::MemoryConfig;
+use weir_engine::prelude::*;
+
+/// Where keyed state lies while the job runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum State {
+    /// A cache over RocksDB on local disk.
+    Rocksdb,
+    /// Memory alone.
+    Memory,
+}
+
+/// Parallelism, logs, state and checkpoints.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Subtasks of each operator [default: the number of cores].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    pub parallelism: Option<usize>,
+    /// What keeps keyed state.
+    #[arg(long, value_enum, default_value_t = State::Rocksdb)]
+    pub state: State,
+    /// Local files of the state lie here; once per disk [default: a temporary folder].
+    #[arg(long, value_name = "FOLDER")]
+    pub state_folder: Vec<PathBuf>,
+    /// Takes checkpoints to this folder or URL (file:///…, s3://bucket/prefix), and begins from the newest one there is.
+    #[arg(long, env = "WEIR_CHECKPOINTS", value_name = "URL")]
+    pub checkpoints: Option<String>,
+    /// The time between two checkpoints, in milliseconds.
+    #[arg(long, default_value_t = 1_000, value_name = "MS")]
+    pub checkpoint_every: u64,
+    /// Begins anew, whatever checkpoints there are.
+    #[arg(long, conflicts_with = "savepoint")]
+    pub fresh: bool,
+    /// Begins from this savepoint: its name, or the path or URL of its folder.
+    #[arg(long, value_name = "SAVEPOINT")]
+    pub savepoint: Option<String>,
+    /// State of an operator (uid), or of one of its tables (uid/table), that may be dropped when the job begins from a
+    /// checkpoint.
+    #[arg(long, value_name = "UID")]
+    pub drop_state: Vec<String>,
+    /// Starts although the process has died too often of late.
+    #[arg(long)]
+    pub forgive_restarts: bool,
+    /// The most memory that the process plans with, in MiB [default: what the machine or its cgroup has].
+    #[arg(long, value_name = "MIB")]
+    pub memory: Option<u64>,
+}
+
+impl Options {
+    /// How many subtasks each operator has.
+    pub fn parallelism(&self) -> usize {
+        self.parallelism.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// A job with all of them.
+    ///
+    /// # Errors
+    /// When one makes no sense without another.
+    pub fn job(&self, name: &str) -> anyhow::Result<Job> {
+        let mut state = match self.state {
+            State::Rocksdb => StateBackend::rocksdb(),
+            State::Memory => StateBackend::memory(),
+        };
+        for folder in &self.state_folder {
+            state = state.folder(folder);
+        }
+        let mut job = Job::named(name).parallelism(self.parallelism()).state(state);
+        if let Some(mib) = self.memory {
+            job = job.memory(MemoryConfig::new().limit(mib << 20));
+        }
+        match &self.checkpoints {
+            Some(url) => Ok(job.checkpoints(self.checkpoints(url))),
+            None if self.savepoint.is_some() => {
+                bail!("--savepoint needs --checkpoints: where the job's own go")
+            }
+            None => Ok(job),
+        }
+    }
+
+    fn checkpoints(&self, url: &str) -> Checkpoints {
+        let start = match &self.savepoint {
+            Some(savepoint) => StartFrom::Savepoint(savepoint.clone()),
+            None if self.fresh => StartFrom::Fresh,
+            None => StartFrom::Latest,
+        };
+        let checkpoints = Checkpoints::to(url)
+            .every(Duration::from_millis(self.checkpoint_every))
+            .start_from(start)
+            .forgive_restarts(self.forgive_restarts);
+        self.drop_state.iter().fold(checkpoints, |all, uid| all.drop_state(uid))
+    }
+}

@@ -131,6 +131,9 @@ impl StateBackend for MemoryBackend {
     }
 
     fn freeze(&self, folder: &Path) -> Result<Vec<LocalFile>, StateError> {
+        if let Some(parent) = folder.parent() {
+            fs::create_dir_all(parent).map_err(StateError::io("create", parent))?;
+        }
         fs::create_dir(folder).map_err(StateError::io("create", folder))?;
         let path = folder.join(FILE);
         let droppable = (self.droppable)();

@@ -130,6 +130,11 @@ impl OperatorContext {
         self.task.state.store(&self.uid)
     }
 
+    /// True when the job takes checkpoints, so that its next life may go back to the last complete one.
+    pub fn takes_checkpoints(&self) -> bool {
+        self.task.state.takes_checkpoints()
+    }
+
     /// True when this life of the job began from a checkpoint or savepoint.
     pub fn is_restored(&self) -> bool {
         self.task.state.is_restored()

@@ -53,13 +53,16 @@ pub trait Source: Clone + Send + 'static {
     /// Where the subtask stands, for the checkpoint: a position per split, under the split's own stable name, as JSON. A
     /// life that begins from this checkpoint finds the positions of all subtasks, of however many there were, by
     /// [`OperatorContext::restored`] in `open`, and goes on with those of the splits that are now its own. Everything that
-    /// `poll` gave so far is before the position, and nothing else.
+    /// `poll` gave so far is before the position, and nothing else. `barrier` says which checkpoint: [`Source::on_notice`]
+    /// will name it when it is complete, which may be after later positions were asked for, those at the end
+    /// ([`Barrier::LAST`]) for one.
     ///
     /// The default, none, is for a source that cannot be replayed: after a restart it gives whatever it gives.
     ///
     /// # Errors
     /// As for `poll`.
-    fn positions(&mut self) -> Result<Vec<(String, serde_json::Value)>> {
+    fn positions(&mut self, barrier: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
+        let _ = barrier;
         Ok(Vec::new())
     }
 

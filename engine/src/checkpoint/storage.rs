@@ -168,31 +168,46 @@ impl Storage {
         flight.previous.clear();
     }
 
-    /// A checkpoint begins. A savepoint's name is free, or this fails.
-    pub(crate) async fn begin_checkpoint(
+    /// A checkpoint begins, now and not when the answer is waited for: uploads may come at once. A savepoint's name is free, or
+    /// this fails.
+    pub(crate) fn begin_checkpoint(
         self: Arc<Self>,
         id: CheckpointId,
         savepoint: Option<String>,
-    ) -> Result<(), String> {
-        let Some(name) = savepoint else {
-            let pending = self.store.begin(id.0);
-            self.flight().making = Making::Open(id, pending);
-            self.opened.notify_all();
-            return Ok(());
-        };
-        {
-            let mut flight = self.flight();
-            flight.making = Making::Opening(id);
-            flight.savepoint = Some((id, name.clone()));
+    ) -> impl Future<Output = Result<(), String>> {
+        match &savepoint {
+            None => {
+                let pending = self.store.begin(id.0);
+                self.flight().making = Making::Open(id, pending);
+                self.opened.notify_all();
+            }
+            Some(name) => {
+                let mut flight = self.flight();
+                flight.making = Making::Opening(id);
+                flight.savepoint = Some((id, name.clone()));
+            }
         }
+        async move {
+            match savepoint {
+                None => Ok(()),
+                Some(name) => self.begin_savepoint(id, name).await,
+            }
+        }
+    }
+
+    async fn begin_savepoint(&self, id: CheckpointId, name: String) -> Result<(), String> {
         let store = self.store.clone();
         let begun = self.handle.spawn(async move { store.begin_savepoint(id.0, &name).await }).await;
         let begun = begun.map_err(|e| e.to_string()).and_then(|b| b.map_err(|e| chain(&e)));
         let mut flight = self.flight();
         let outcome = match begun {
-            Ok(pending) => {
+            Ok(pending) if matches!(flight.making, Making::Opening(open) if open == id) => {
                 flight.making = Making::Open(id, pending);
                 Ok(())
+            }
+            Ok(pending) => {
+                pending.discard();
+                return Err(format!("checkpoint {id} is over"));
             }
             Err(reason) => {
                 flight.making = Making::None;

@@ -241,7 +241,8 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
             }?;
         }
         match turn {
-            Turn::Barrier(_) | Turn::End(_) => self.freeze()?,
+            Turn::Barrier(barrier) => self.freeze(barrier)?,
+            Turn::End(_) => self.freeze(Barrier::LAST)?,
             Turn::Notice(notice) => blame(&self.settings.uid, || self.source.on_notice(notice))?,
             _ => {}
         }
@@ -249,8 +250,8 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
     }
 
     /// The source's positions go into the checkpoint: everything that was polled has been processed.
-    fn freeze(&mut self) -> Result<()> {
-        let positions = blame(&self.settings.uid, || self.source.positions())?;
+    fn freeze(&mut self, barrier: Barrier) -> Result<()> {
+        let positions = blame(&self.settings.uid, || self.source.positions(barrier))?;
         let mut frozen = Snapshot::default();
         for (split, position) in positions {
             frozen.item(POSITIONS, split, position);

@@ -130,7 +130,7 @@ impl<T: Data + Sync> Source for ScriptSource<T> {
         Ok(SourceStatus::More)
     }
 
-    fn positions(&mut self) -> Result<Vec<(String, serde_json::Value)>> {
+    fn positions(&mut self, _: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
         Ok(vec![(self.subtask.to_string(), self.at.into())])
     }
 

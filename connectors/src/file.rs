@@ -1,22 +1,27 @@
-//! Reads files of CSV rows, JSON lines or plain lines, streamed through a fixed buffer.
+//! Reads files of CSV rows, JSON lines or plain lines, streamed through a fixed buffer; writes such files exactly once.
 
 mod framing;
+mod place;
+mod sink;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
+use std::io::BufReader;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use weir_engine::{
-    Data, DeadLetter, EventTime, OperatorContext, Result, Source, SourceBatch, SourceStatus, SplitId,
-    TaskError,
+    Barrier, Data, DeadLetter, EventTime, OperatorContext, RestoredItem, Result, Source, SourceBatch,
+    SourceStatus, SplitId, TaskError,
 };
 
 use self::framing::{Frame, Framer, Framing};
+use self::place::{Place, open_at};
+pub use self::sink::{CsvRows, EncodedLines, FileSink, JsonLines, RowFormat, visible_files, visible_lines};
 use crate::format::{Csv, Decoder, Json, Utf8};
+use crate::stripes::POSITIONS;
 
 /// The longest line or row, in bytes, unless told otherwise.
 pub const LINE_LIMIT: usize = 16 << 20;
@@ -37,6 +42,11 @@ const REJECTED_PER_POLL: usize = 256;
 /// to its first 4 KiB. Empty lines are no rows, except in plain lines. A byte order mark is skipped. Files must not be
 /// compressed, and what is appended after the end was reached is not read.
 ///
+/// *Checkpoints* hold, by each file's path as it is given here, the byte and line that reading has come to. A life that
+/// begins from one goes on there, at whatever parallelism; a file that was read to its end is not opened again and need not
+/// be there any more. A file that has become shorter, or another at its start or where reading stopped, is refused. Files may
+/// be added, and read ones left out, but not one that is half read.
+///
 /// *Memory*: one buffer of 256 KiB, and one row when it does not lie whole in it.
 #[derive(Clone)]
 pub struct FileSource<T, D> {
@@ -46,8 +56,10 @@ pub struct FileSource<T, D> {
     limit: usize,
     /// Takes the header row when files have one.
     header: Option<SetHeader<D>>,
-    /// This subtask's files that are still to be read.
-    waiting: VecDeque<(SplitId, PathBuf)>,
+    /// This subtask's files.
+    files: Vec<Share>,
+    /// Indices of those that are still to be read.
+    waiting: VecDeque<usize>,
     reading: Option<Reading>,
     announced: bool,
     of: std::marker::PhantomData<fn() -> T>,
@@ -55,15 +67,30 @@ pub struct FileSource<T, D> {
 
 type SetHeader<D> = fn(&mut D, &[u8]) -> Result<(), String>;
 
+/// One file of a subtask.
+#[derive(Clone)]
+struct Share {
+    split: SplitId,
+    path: PathBuf,
+    /// As in checkpoints.
+    name: String,
+    /// Where reading began or ended.
+    place: Place,
+}
+
 /// The file at hand. A clone of a source is a recipe and reads nothing yet.
 #[derive(Default)]
 struct Reading(Option<Open>);
 
 struct Open {
     split: SplitId,
+    /// The index into `files`.
+    share: usize,
     /// As in messages and dead letters.
     path: String,
     framer: Framer<BufReader<File>>,
+    /// The same file again, to look at what was read without moving the reader.
+    again: File,
     header_due: bool,
 }
 
@@ -121,6 +148,7 @@ impl<T, D> FileSource<T, D> {
             framing,
             limit: LINE_LIMIT,
             header: None,
+            files: Vec::new(),
             waiting: VecDeque::new(),
             reading: None,
             announced: false,
@@ -150,52 +178,118 @@ impl<T, D> FileSource<T, D> {
     }
 }
 
-/// Opens `path` for reading; a folder is refused, since reading one only fails later.
-fn open(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
-    if file.metadata()?.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a folder: name the files in it"));
-    }
-    Ok(file)
+/// The files by their names in checkpoints: their paths, a second mention numbered.
+fn names(paths: &[PathBuf]) -> Vec<String> {
+    let mut seen = BTreeMap::new();
+    let of = |path: &PathBuf| path.to_str().map_or_else(|| format!("{path:?}"), str::to_owned);
+    (paths.iter().map(of))
+        .map(|name| {
+            let times = seen.entry(name.clone()).or_insert(0u32);
+            *times += 1;
+            if *times == 1 { name } else { format!("{name} #{times}") }
+        })
+        .collect()
+}
+
+/// Where a checkpoint says that each file stands.
+fn places(restored: &[RestoredItem]) -> Result<BTreeMap<&str, Place>> {
+    let place = |item: &RestoredItem| {
+        serde_json::from_value(item.value.clone()).map_err(|e| {
+            let message = format!(
+                "the checkpoint holds {}: {} as a position of this source, which is none in a file: was there another source \
+                 under this uid? Give this one a uid of its own",
+                item.key, item.value
+            );
+            TaskError::user(message).caused_by(e)
+        })
+    };
+    restored.iter().map(|item| Ok((item.key.as_str(), place(item)?))).collect()
 }
 
 impl<T: Data, D: Decoder<T>> FileSource<T, D> {
+    /// Opens where `restored` says, what the checkpoint holds of all subtasks.
+    fn begin(&mut self, cx: &OperatorContext, restored: &[RestoredItem]) -> Result<()> {
+        let (names, mut places) = (names(&self.paths), places(restored)?);
+        let known = |name: &&str| names.iter().any(|n| n == name);
+        let half_read = |place: &Place| !place.done && place.offset > 0;
+        if let Some((name, place)) = places.iter().find(|(name, p)| half_read(p) && !known(name)) {
+            return Err(TaskError::user(format!(
+                "the checkpoint stands at byte {} (line {}) of {name}, which this source does not read any more: name the file \
+                 again, and leave it out once it was read to its end",
+                place.offset, place.line
+            )));
+        }
+        self.files = (self.paths.iter().zip(names).enumerate())
+            .filter(|(i, _)| i % cx.parallelism() == cx.subtask())
+            .map(|(i, (path, name))| {
+                let place = places.remove(name.as_str()).unwrap_or(Place::START);
+                Share { split: SplitId(i as u32), path: path.clone(), name, place }
+            })
+            .collect();
+        self.waiting = (0..self.files.len()).filter(|i| !self.files[*i].place.done).collect();
+        self.announced = false;
+        self.reading = None;
+        // All of them now: the start is the time to hear of a file that is not there.
+        for share in self.waiting.iter().map(|i| &self.files[*i]) {
+            open_at(&share.path, &share.place)?;
+        }
+        Ok(())
+    }
+
     /// Opens the next file of this subtask; false when there is none.
     fn next_file(&mut self) -> Result<bool> {
-        let Some((split, path)) = self.waiting.pop_front() else { return Ok(false) };
-        let name = path.display().to_string();
-        let file =
-            open(&path).map_err(|e| TaskError::external(format!("cannot read {name}")).caused_by(e))?;
-        let framer = Framer::new(BufReader::with_capacity(BUFFER, file), self.framing, self.limit);
-        let header_due = self.header.is_some();
-        self.reading = Some(Reading(Some(Open { split, path: name, framer, header_due })));
+        let Some(index) = self.waiting.pop_front() else { return Ok(false) };
+        let Share { split, path, place, .. } = &self.files[index];
+        let reader = |file| BufReader::with_capacity(BUFFER, file);
+        let (at, line) = (place.offset, place.line);
+        if at > 0 && self.header.is_some() {
+            let mut framer = Framer::new(reader(open_at(path, &Place::START)?), self.framing, self.limit);
+            take_header(&mut self.decoder, self.header, &mut framer, &path.display().to_string())?;
+        }
+        let framer = Framer::resume(reader(open_at(path, place)?), self.framing, self.limit, at, line);
+        let again = open_at(path, &Place::START)?;
+        let (path, header_due) = (path.display().to_string(), at == 0 && self.header.is_some());
+        self.reading =
+            Some(Reading(Some(Open { split: *split, share: index, path, framer, again, header_due })));
         Ok(true)
     }
+}
+
+/// Reads the header row, which has the names of the fields, if there is any row at all.
+fn take_header<D>(
+    decoder: &mut D,
+    header: Option<SetHeader<D>>,
+    framer: &mut Framer<BufReader<File>>,
+    path: &str,
+) -> Result<()> {
+    let unusable = |line: u64, reason: String| {
+        TaskError::user(format!("the header of {path} (line {line}) cannot be used: {reason}"))
+    };
+    match framer.next().map_err(|e| cannot_read_on(path, e))? {
+        Frame::Record { bytes, line } => {
+            header.map_or(Ok(()), |set| set(decoder, bytes)).map_err(|reason| unusable(line, reason))
+        }
+        Frame::Overlong { len, line, .. } => {
+            Err(unusable(line, format!("it is {len} bytes long (line_limit)")))
+        }
+        Frame::End => Ok(()),
+    }
+}
+
+fn cannot_read_on(path: &str, e: std::io::Error) -> TaskError {
+    TaskError::external(format!("cannot read on in {path}")).caused_by(e)
 }
 
 impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
     type Out = T;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
-        self.waiting = (self.paths.iter().enumerate())
-            .filter(|(i, _)| i % cx.parallelism() == cx.subtask())
-            .map(|(i, path)| (SplitId(i as u32), path.clone()))
-            .collect();
-        self.announced = false;
-        self.reading = None;
-        // All of them now: the start is the time to hear of a file that is not there.
-        for (_, path) in &self.waiting {
-            open(path).map_err(|e| {
-                let message = format!("subtask {} cannot read {}", cx.subtask(), path.display());
-                TaskError::external(message).caused_by(e)
-            })?;
-        }
-        Ok(())
+        self.begin(cx, &cx.restored(POSITIONS))
     }
 
     fn poll(&mut self, out: &mut SourceBatch<T>, budget: Duration) -> Result<SourceStatus> {
         if !std::mem::replace(&mut self.announced, true) {
-            self.waiting.iter().for_each(|(split, _)| out.split_started(*split));
+            self.waiting.iter().for_each(|i| out.split_started(self.files[*i].split));
         }
         let deadline = Instant::now() + budget;
         let mut turns = 0u32;
@@ -211,18 +305,10 @@ impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
                 }
                 return Ok(SourceStatus::End);
             };
-            let frame = file
-                .framer
-                .next()
-                .map_err(|e| TaskError::external(format!("cannot read on in {}", file.path)).caused_by(e))?;
-            match frame {
-                Frame::Record { bytes, line } if std::mem::take(&mut file.header_due) => {
-                    if let Some(Err(reason)) = self.header.map(|set| set(&mut self.decoder, bytes)) {
-                        let at =
-                            format!("the header of {} (line {line}) cannot be used: {reason}", file.path);
-                        return Err(TaskError::user(at));
-                    }
-                }
+            if std::mem::take(&mut file.header_due) {
+                take_header(&mut self.decoder, self.header, &mut file.framer, &file.path)?;
+            }
+            match file.framer.next().map_err(|e| cannot_read_on(&file.path, e))? {
                 Frame::Record { bytes, line } => match self.decoder.decode(bytes) {
                     Ok(value) => out.push(file.split, value, EventTime::NONE),
                     Err(reason) => out.reject(DeadLetter::new(&file.path, 0, line as i64, reason, bytes)),
@@ -236,12 +322,27 @@ impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
                     out.reject(DeadLetter::new(&file.path, 0, line as i64, reason, head));
                 }
                 Frame::End => {
+                    let (offset, line) = file.framer.position();
+                    self.files[file.share].place = Place::end(offset, line);
                     out.split_finished(file.split);
                     self.reading = None;
                 }
             }
         }
         Ok(SourceStatus::More)
+    }
+
+    fn positions(&mut self, _: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
+        if let Some(Reading(Some(file))) = &mut self.reading {
+            let (offset, line) = file.framer.position();
+            let place = Place::at(&mut file.again, offset, line).map_err(|e| {
+                TaskError::external(format!("cannot read again what was read of {}", file.path)).caused_by(e)
+            })?;
+            self.files[file.share].place = place;
+        }
+        let place = |share: &Share| Ok((share.name.clone(), serde_json::to_value(&share.place)?));
+        (self.files.iter().map(place).collect::<serde_json::Result<_>>())
+            .map_err(|e| TaskError::internal("a position in a file is no JSON").caused_by(e))
     }
 }
 

@@ -4,15 +4,19 @@ use std::fmt;
 use std::time::Duration;
 
 use weir_engine::{
-    Data, EventTime, OperatorContext, Result, SharedClock, Source, SourceBatch, SourceStatus, SplitId,
-    TaskError,
+    Barrier, Data, EventTime, OperatorContext, RestoredItem, Result, SharedClock, Source, SourceBatch,
+    SourceStatus, SplitId, TaskError,
 };
 
 use crate::random::Random;
 use crate::rate::checked;
+use crate::stripes::{POSITIONS, Stripes, same};
 
-/// Makes record `i` from the seed and `i` alone. With `p` subtasks, subtask `s` makes records `s`, `s + p`, `s + 2p`, …,
-/// each subtask being a split of its own; so times that rise with `i` rise in every split.
+/// Makes record `i` from the seed and `i` alone. Record `i` belongs to subtask `i % 128 % p` of `p`, and each subtask makes
+/// its records in order; so times that rise with `i` rise in every subtask. Above 128 subtasks the others make none.
+///
+/// *Checkpoints* hold where each of the 128 parts stands, and the seed: a life that begins from one makes the records that
+/// were not made, each once, at whatever parallelism. Another seed is refused; `n` may be another.
 ///
 /// # Examples
 ///
@@ -35,8 +39,7 @@ pub struct Generator<F> {
 /// What one subtask knows about its share.
 #[derive(Clone)]
 struct Share {
-    next: u64,
-    step: u64,
+    stripes: Stripes,
     split: SplitId,
     announced: bool,
     clock: SharedClock,
@@ -57,11 +60,32 @@ where
 impl<F> Generator<F> {
     /// Keeps this rate, all subtasks together: record `i` comes `i / records_per_s` seconds after the first poll, and after
     /// a stall what is overdue comes at once. (A rate *cap*, which never catches up, belongs to the stream, not to this source.)
-    /// A rate that is not finite, or less than a millionth, fails the start of the job.
+    /// A life that begins from a checkpoint counts from the first record that was not made before it. A rate that is not finite, or less than a millionth, fails the start of the job.
     #[must_use]
     pub fn rate(mut self, records_per_s: f64) -> Self {
         self.records_per_s = Some(records_per_s);
         self
+    }
+}
+
+/// The name in a checkpoint of what the sequence is made from.
+const SEED: &str = "seed";
+
+impl<F> Generator<F> {
+    /// Opens where `restored` says, what the checkpoint holds of all subtasks.
+    fn begin(&mut self, cx: &OperatorContext, restored: &[RestoredItem]) -> Result<()> {
+        if let Some(rate) = self.records_per_s {
+            checked("the generator", rate)?;
+        }
+        same(restored, SEED, self.seed, SEED)?;
+        self.share = Some(Share {
+            stripes: Stripes::restored(cx, restored, &[SEED])?,
+            split: SplitId(cx.subtask() as u32),
+            announced: false,
+            clock: cx.clock().clone(),
+            start: None,
+        });
+        Ok(())
     }
 }
 
@@ -72,18 +96,7 @@ where
     type Out = T;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
-        if let Some(rate) = self.records_per_s {
-            checked("the generator", rate)?;
-        }
-        self.share = Some(Share {
-            next: cx.subtask() as u64,
-            step: cx.parallelism() as u64,
-            split: SplitId(cx.subtask() as u32),
-            announced: false,
-            clock: cx.clock().clone(),
-            start: None,
-        });
-        Ok(())
+        self.begin(cx, &cx.restored(POSITIONS))
     }
 
     fn poll(&mut self, out: &mut SourceBatch<T>, _budget: Duration) -> Result<SourceStatus> {
@@ -96,31 +109,40 @@ where
         }
         let end = self.n.unwrap_or(u64::MAX);
         // Records below `due` may go out now.
-        let mut due = end;
+        let (mut due, first) = (end, share.stripes.first());
         if let Some(rate) = self.records_per_s {
             let start = *share.start.get_or_insert_with(|| share.clock.elapsed());
             let passed = share.clock.elapsed().saturating_sub(start);
-            due = due.min(((passed.as_secs_f64() * rate) as u64).saturating_add(1));
+            due = due.min(first.saturating_add((passed.as_secs_f64() * rate) as u64).saturating_add(1));
         }
-        while out.room() > 0 && share.next < due {
-            let (value, time) = (self.make)(share.next, &mut Random::of(self.seed, share.next));
+        let mut next = share.stripes.peek().unwrap_or(u64::MAX);
+        while out.room() > 0 && next < due {
+            let (value, time) = (self.make)(next, &mut Random::of(self.seed, next));
             out.push(share.split, value, time);
-            share.next += share.step;
+            share.stripes.advance();
+            next = share.stripes.peek().unwrap_or(u64::MAX);
         }
-        if share.next >= end {
+        if next >= end {
             out.split_finished(share.split);
             return Ok(SourceStatus::End);
         }
-        if share.next < due {
+        if next < due {
             return Ok(SourceStatus::More);
         }
         let (Some(rate), Some(start)) = (self.records_per_s, share.start) else {
             return Ok(SourceStatus::More);
         };
         // At least a millisecond, so that a high rate is kept in small runs and not by spinning.
-        let at = Duration::try_from_secs_f64(share.next as f64 / rate).unwrap_or(Duration::MAX);
+        let at = Duration::try_from_secs_f64((next - first) as f64 / rate).unwrap_or(Duration::MAX);
         let at = start.saturating_add(at);
         Ok(SourceStatus::Idle(at.saturating_sub(share.clock.elapsed()).max(Duration::from_millis(1))))
+    }
+
+    fn positions(&mut self, _: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
+        let Some(share) = &self.share else { return Ok(Vec::new()) };
+        let mut positions = share.stripes.positions();
+        positions.push((SEED.to_owned(), self.seed.into()));
+        Ok(positions)
     }
 }
 
@@ -181,6 +203,59 @@ mod tests {
             many.sort_unstable();
             prop_assert_eq!(many, one);
         }
+    }
+
+    /// Opens subtask `s` of `p` where `held` says, and takes `n` records.
+    fn life<F>(
+        source: &Generator<F>,
+        s: usize,
+        p: usize,
+        held: &[RestoredItem],
+        n: usize,
+    ) -> (Vec<Made>, Vec<RestoredItem>)
+    where
+        F: FnMut(u64, &mut Random) -> (Made, EventTime) + Clone + Send + 'static,
+    {
+        let mut source = source.clone();
+        source.begin(&context("gen", s, p), held).unwrap();
+        let mut out = SourceBatch::new(n);
+        source.poll(&mut out, Duration::from_millis(5)).unwrap();
+        let positions = source.positions(Barrier::LAST).unwrap();
+        let item = |(key, value)| RestoredItem { subtask: s, key, value };
+        (out.records().iter().map(|r| r.value).collect(), positions.into_iter().map(item).collect())
+    }
+
+    #[test]
+    fn a_restored_generator_makes_the_rest() {
+        let source = Generator::new(7, Some(10_000), make);
+        let (mut held, mut all) = (Vec::new(), Vec::new());
+        for (life_of, p) in [2, 3, 7, 1].into_iter().enumerate() {
+            let n = |s| if life_of == 3 { 20_000 } else { 400 + 300 * s };
+            let (made, positions): (Vec<_>, Vec<_>) =
+                (0..p).map(|s| life(&source, s, p, &held, n(s))).unzip();
+            all.extend(made.concat());
+            held = positions.concat();
+        }
+        all.sort_unstable();
+        let one: Vec<_> = drain(source.clone(), 0, 1).into_iter().map(|r| r.0).collect();
+        assert!(all == one, "{} records of {}", all.len(), one.len());
+        assert_eq!(life(&source, 0, 2, &held, 10).0, [], "all of it was made");
+
+        let e = Generator::new(8, None, make).begin(&context("gen", 0, 1), &held).unwrap_err().to_string();
+        assert!(e.contains("taken with seed 7 and the source has 8"), "{e}");
+    }
+
+    #[test]
+    fn a_restored_generator_keeps_its_rate_from_where_it_is() {
+        let source = Generator::new(7, None, make);
+        let (made, held) = life(&source, 0, 1, &[], 5_000);
+        assert_eq!(made.len(), 5_000);
+        let mut paced = source.rate(10.0);
+        paced.begin(&context("gen", 0, 1), &held).unwrap();
+        let mut out = SourceBatch::new(100);
+        let status = paced.poll(&mut out, Duration::from_millis(5)).unwrap();
+        assert_eq!(out.records().iter().map(|r| r.value.0).collect::<Vec<_>>(), [5_000]);
+        assert!(matches!(status, SourceStatus::Idle(wait) if wait > Duration::from_millis(50)), "{status:?}");
     }
 
     #[test]

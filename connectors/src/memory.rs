@@ -5,22 +5,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_engine::{
-    Data, EventTime, OperatorContext, Record, Result, Sink, Source, SourceBatch, SourceStatus, SplitId,
-    TaskError,
+    Barrier, Data, EventTime, OperatorContext, Record, RestoredItem, Result, Sink, Source, SourceBatch,
+    SourceStatus, SplitId, TaskError,
 };
 
 use crate::rate::checked;
+use crate::stripes::{POSITIONS, Stripes};
 
 /// Gives the values of a vector once, in order, and ends.
 ///
-/// With `p` subtasks, subtask `s` gives values `s`, `s + p`, `s + 2p`, …; each subtask is a split of its own.
+/// Value `i` belongs to subtask `i % 128 % p` of `p`, and each subtask is a split of its own; above 128 subtasks the others
+/// give nothing.
+///
+/// *Checkpoints* hold where each of the 128 parts stands: a life that begins from one gives the values that were not given,
+/// each once, at whatever parallelism. The vector must be the same, or have more values at its end.
 pub struct MemorySource<T> {
     records: Arc<Vec<(T, EventTime)>>,
-    next: usize,
-    step: usize,
+    stripes: Stripes,
     split: SplitId,
     announced: bool,
 }
+
+/// The name in a checkpoint of how many values there were.
+const RECORDS: &str = "records";
 
 impl<T: Data + Sync> MemorySource<T> {
     /// Values without a time.
@@ -32,11 +39,29 @@ impl<T: Data + Sync> MemorySource<T> {
     pub fn timed(records: impl IntoIterator<Item = (T, EventTime)>) -> Self {
         MemorySource {
             records: Arc::new(records.into_iter().collect()),
-            next: 0,
-            step: 1,
+            stripes: Stripes::fresh(0, 1),
             split: SplitId(0),
             announced: false,
         }
+    }
+
+    /// Opens where `restored` says, what the checkpoint holds of all subtasks.
+    fn begin(&mut self, cx: &OperatorContext, restored: &[RestoredItem]) -> Result<()> {
+        let n = self.records.len() as u64;
+        let longer =
+            |item: &&RestoredItem| item.key == RECORDS && item.value.as_u64().is_none_or(|of| of > n);
+        if let Some(item) = restored.iter().find(longer) {
+            let message = format!(
+                "the checkpoint was taken with a vector of {} values and the source has {n}: it is another one; give it the \
+                 old one, or begin anew",
+                item.value
+            );
+            return Err(TaskError::user(message));
+        }
+        self.stripes = Stripes::restored(cx, restored, &[RECORDS])?;
+        self.split = SplitId(cx.subtask() as u32);
+        self.announced = false;
+        Ok(())
     }
 }
 
@@ -44,11 +69,7 @@ impl<T: Data + Sync> Source for MemorySource<T> {
     type Out = T;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
-        self.next = cx.subtask();
-        self.step = cx.parallelism();
-        self.split = SplitId(cx.subtask() as u32);
-        self.announced = false;
-        Ok(())
+        self.begin(cx, &cx.restored(POSITIONS))
     }
 
     fn poll(&mut self, out: &mut SourceBatch<T>, _budget: Duration) -> Result<SourceStatus> {
@@ -57,20 +78,27 @@ impl<T: Data + Sync> Source for MemorySource<T> {
             out.split_started(self.split);
         }
         while out.room() > 0 {
-            let Some((value, time)) = self.records.get(self.next) else {
+            let next = self.stripes.peek().and_then(|i| self.records.get(i as usize));
+            let Some((value, time)) = next else {
                 out.split_finished(self.split);
                 return Ok(SourceStatus::End);
             };
             out.push(self.split, value.clone(), *time);
-            self.next += self.step;
+            self.stripes.advance();
         }
         Ok(SourceStatus::More)
+    }
+
+    fn positions(&mut self, _: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
+        let mut positions = self.stripes.positions();
+        positions.push((RECORDS.to_owned(), self.records.len().into()));
+        Ok(positions)
     }
 }
 
 impl<T> Clone for MemorySource<T> {
     fn clone(&self) -> Self {
-        MemorySource { records: Arc::clone(&self.records), ..*self }
+        MemorySource { records: Arc::clone(&self.records), stripes: self.stripes.clone(), ..*self }
     }
 }
 
@@ -78,7 +106,7 @@ impl<T> fmt::Debug for MemorySource<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemorySource")
             .field("records", &self.records.len())
-            .field("next", &self.next)
+            .field("next", &self.stripes.peek())
             .finish_non_exhaustive()
     }
 }
@@ -272,6 +300,31 @@ mod tests {
     fn a_clone_opened_again_starts_over() {
         let source = MemorySource::new(0..4u64);
         assert_eq!(drain(source.clone(), 0, 1), drain(source, 0, 1));
+    }
+
+    #[test]
+    fn a_restored_vector_gives_the_rest() {
+        let mut first = MemorySource::new(0..10u64);
+        first.open(&context("mem", 0, 1)).unwrap();
+        first.poll(&mut SourceBatch::new(4), Duration::from_millis(1)).unwrap();
+        let positions = first.positions(Barrier::LAST).unwrap();
+        let held: Vec<_> =
+            positions.into_iter().map(|(key, value)| RestoredItem { subtask: 0, key, value }).collect();
+        let mut rest = Vec::new();
+        for s in 0..3 {
+            let mut source = MemorySource::new(0..12u64);
+            source.begin(&context("mem", s, 3), &held).unwrap();
+            let mut out = SourceBatch::new(20);
+            assert_eq!(source.poll(&mut out, Duration::from_millis(1)).unwrap(), SourceStatus::End);
+            rest.extend(out.records().iter().map(|r| r.value));
+        }
+        rest.sort_unstable();
+        assert_eq!(rest, (4..12).collect::<Vec<_>>(), "two were added");
+        let e = MemorySource::new(0..9u64).begin(&context("mem", 0, 1), &held).unwrap_err().to_string();
+        assert!(
+            e.starts_with("the checkpoint was taken with a vector of 10 values and the source has 9"),
+            "{e}"
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a job author imports.
 
 pub use crate::behaviour::{Action, Behaviour, BehaviourCsv};
-pub use crate::file::FileSource;
+pub use crate::file::{FileSink, FileSource};
 pub use crate::format::{Decoder, Encoder};
 pub use crate::generator::Generator;
 pub use crate::kafka::{KafkaConfig, KafkaSink, KafkaSource, Start};

@@ -57,6 +57,8 @@ pub(super) struct Framer<R> {
     carry: Vec<u8>,
     /// Bytes of the reader's buffer that the last frame borrowed.
     lent: usize,
+    /// Where in the stream the reader stands, the lent bytes not counted.
+    at: u64,
     /// The 1-based line of the next byte.
     line: u64,
     at_start: bool,
@@ -64,15 +66,35 @@ pub(super) struct Framer<R> {
 
 impl<R: BufRead> Framer<R> {
     pub(super) fn new(reader: R, framing: Framing, limit: usize) -> Self {
-        Framer { reader, framing, limit, carry: Vec::new(), lent: 0, line: 1, at_start: true }
+        Self::resume(reader, framing, limit, 0, 1)
+    }
+
+    /// Goes on at byte `at`, which `reader` stands at and where a record or an empty line begins, on line `line`.
+    pub(super) fn resume(reader: R, framing: Framing, limit: usize, at: u64, line: u64) -> Self {
+        Framer { reader, framing, limit, carry: Vec::new(), lent: 0, at, line, at_start: at == 0 }
+    }
+
+    /// The byte after the last frame, where the next one may be looked for by `resume`, and its line.
+    pub(super) fn position(&self) -> (u64, u64) {
+        (self.at + self.lent as u64, self.line)
+    }
+
+    fn consume(&mut self, n: usize) {
+        self.reader.consume(n);
+        self.at += n as u64;
+    }
+
+    fn give_back(&mut self) {
+        let lent = std::mem::take(&mut self.lent);
+        self.consume(lent);
     }
 
     /// The next record.
     pub(super) fn next(&mut self) -> io::Result<Frame<'_>> {
-        self.reader.consume(std::mem::take(&mut self.lent));
+        self.give_back();
         if std::mem::take(&mut self.at_start) && self.reader.fill_buf()?.starts_with(b"\xef\xbb\xbf") {
             // A byte order mark says "UTF-8" and belongs to no record.
-            self.reader.consume(3);
+            self.consume(3);
         }
         loop {
             let line = self.line;
@@ -83,7 +105,7 @@ impl<R: BufRead> Framer<R> {
                 _ => false,
             };
             if blank && self.framing != Framing::Lines {
-                self.reader.consume(std::mem::take(&mut self.lent));
+                self.give_back();
                 continue;
             }
             let limit = self.limit as u64;
@@ -132,7 +154,7 @@ impl<R: BufRead> Framer<R> {
             // One byte above the limit is enough to know that it is too long.
             let room = (self.limit + 1).saturating_sub(self.carry.len());
             self.carry.extend_from_slice(&buffer[..taken.min(room)]);
-            self.reader.consume(taken);
+            self.consume(taken);
             if end.is_some() {
                 return Ok(Some(Scanned { len, ended: true }));
             }
@@ -179,7 +201,10 @@ mod tests {
 
     /// Every record as (line, text), overlong ones as (line, "!length:head").
     fn frames(input: &[u8], framing: Framing, limit: usize, buffer: usize) -> Vec<(u64, String)> {
-        let mut framer = Framer::new(BufReader::with_capacity(buffer, input), framing, limit);
+        frames_of(Framer::new(BufReader::with_capacity(buffer, input), framing, limit))
+    }
+
+    fn frames_of<R: BufRead>(mut framer: Framer<R>) -> Vec<(u64, String)> {
         let mut got = Vec::new();
         loop {
             match framer.next().unwrap() {
@@ -252,6 +277,31 @@ mod tests {
     }
 
     proptest! {
+        /// Wherever reading stops, it goes on with the same records on the same lines.
+        #[test]
+        fn reading_goes_on_from_any_position(
+            tokens in proptest::collection::vec(prop::sample::select(vec!["a", "bcdef", "\"", ",", "\n", "\r\n", "\u{feff}"]), 0..30),
+            buffer in 1usize..20,
+            csv: bool,
+        ) {
+            let input = tokens.concat();
+            let framing = if csv { Framing::Csv(b',') } else { Framing::FilledLines };
+            let whole = frames(input.as_bytes(), framing, 4, buffer);
+            for read in 0..=whole.len() {
+                let mut framer = Framer::new(BufReader::with_capacity(buffer, input.as_bytes()), framing, 4);
+                (0..read).for_each(|_| assert_ne!(framer.next().unwrap(), Frame::End));
+                let (at, line) = framer.position();
+                let rest = BufReader::with_capacity(buffer, &input.as_bytes()[at as usize..]);
+                let got = frames_of(Framer::resume(rest, framing, 4, at, line));
+                // How much of an overlong one is kept depends on the buffer.
+                let known = |of: &[(u64, String)]| -> Vec<(u64, String)> {
+                    let text = |t: &String| if t.starts_with('!') { t.split(':').next().unwrap_or(t) } else { t }.to_owned();
+                    of.iter().map(|(line, t)| (*line, text(t))).collect()
+                };
+                prop_assert_eq!(known(&got), known(&whole[read..]), "after {} of {:?}", read, input);
+            }
+        }
+
         #[test]
         fn rows_are_those_of_the_csv_crate(
             tokens in proptest::collection::vec(prop::sample::select(vec!["a", "\"", ",", "\n", "\r\n"]), 0..30),

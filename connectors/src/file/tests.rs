@@ -6,6 +6,8 @@ use weir_engine::testkit::context;
 use super::*;
 use crate::behaviour::{Behaviour, BehaviourCsv};
 
+mod positions;
+
 /// What a subtask read: values, and dead letters as (line, reason, payload).
 type Read<T> = (Vec<T>, Vec<(i64, String, Vec<u8>)>);
 
@@ -106,7 +108,7 @@ fn files_are_shared_among_subtasks() {
 fn a_missing_file_stops_the_start_and_is_named() {
     let mut source = FileSource::lines("/no/such/file.csv");
     let e = source.open(&context("files", 0, 1)).unwrap_err();
-    assert_eq!(e.to_string(), "subtask 0 cannot read /no/such/file.csv");
+    assert_eq!(e.to_string(), "cannot read /no/such/file.csv");
     assert!(e.chain().contains("No such file"), "{}", e.chain());
 
     let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use rdkafka::config::RDKafkaLogLevel as Level;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::KafkaError;
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr as Resp};
-use weir_engine::{OperatorContext, Result, TaskError};
+use weir_engine::{Counter, OperatorContext, Result, TaskError};
 
 use super::config::KafkaConfig;
 use super::errors::{NowAndThen, Verdict, judge};
@@ -22,11 +22,22 @@ pub(crate) struct ClientLog {
     outages: Mutex<NowAndThen>,
     /// Events that a poll of the client served to this log, and then answered as if nothing had been there.
     served: AtomicU64,
+    /// Offsets that the group did not take.
+    not_committed: Counter,
+    warned: Mutex<NowAndThen>,
 }
+
+/// What the library calls its word about a commit that failed. It says nothing of the others: it knows the callback of neither.
+const COMMIT_FAILED: &str = "COMMITFAIL";
 
 impl ClientLog {
     pub(crate) fn new(cx: &OperatorContext) -> Self {
         Self::called(&who(cx))
+    }
+
+    /// For a client that commits offsets: failures of that are counted.
+    pub(crate) fn committing(cx: &OperatorContext) -> Self {
+        ClientLog { not_committed: cx.counter("offset_commit_failures"), ..Self::new(cx) }
     }
 
     /// For a client of nobody's task in particular.
@@ -36,6 +47,21 @@ impl ClientLog {
             last_reason: Mutex::default(),
             outages: Mutex::default(),
             served: AtomicU64::new(0),
+            not_committed: Counter::default(),
+            warned: Mutex::default(),
+        }
+    }
+
+    /// A commit failed. The job goes on: its own checkpoint is what counts.
+    pub(crate) fn commit_failed(&self, why: &str) {
+        self.not_committed.add(1);
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = warned.may_say(Instant::now()) {
+            tracing::warn!(
+                who = &self.who[..],
+                held,
+                "Kafka does not take the offsets of a complete checkpoint: {why}; the job goes on from its checkpoints"
+            );
         }
     }
 
@@ -59,6 +85,9 @@ impl ClientContext for ClientLog {
     fn log(&self, level: Level, facility: &str, line: &str) {
         self.served.fetch_add(1, Ordering::Relaxed);
         let who = &self.who[..];
+        if facility == COMMIT_FAILED {
+            return self.commit_failed(line);
+        }
         match level {
             Level::Emerg | Level::Alert | Level::Critical => {
                 tracing::error!(target: "librdkafka", who, facility, "{line}");

@@ -129,6 +129,14 @@ impl EmbeddedBroker {
         done.expect("the broker takes the order");
     }
 
+    /// Makes the broker refuse the next `n` commits of offsets: for tests.
+    #[cfg(test)]
+    pub(crate) fn refuse_commits(&self, n: usize) {
+        let cluster = self.inner.owner.client().mock_cluster().expect("it started with one");
+        let refusal = RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED;
+        cluster.request_errors(rdkafka::types::RDKafkaApiKey::OffsetCommit, &vec![refusal; n]);
+    }
+
     fn topics(&self) -> MutexGuard<'_, BTreeMap<String, Topic>> {
         self.inner.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,43 +4,79 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The offset after the last record read, per topic and partition; updated once per poll. Clones share the same counts.
-///
-/// "Read" means handed to the job, not yet processed by it.
+/// How far a source has come, per topic and partition. Clones share the same counts.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     read: Arc<Mutex<Partitions>>,
 }
 
-type Partitions = BTreeMap<String, BTreeMap<i32, Arc<AtomicI64>>>;
+type Partitions = BTreeMap<String, BTreeMap<i32, Arc<Reached>>>;
+
+/// How far reading of one partition has come; to be looked at without a lock.
+#[derive(Debug, Default)]
+pub(crate) struct Reached {
+    next: AtomicI64,
+    settled: AtomicI64,
+}
+
+impl Reached {
+    /// The offset of the next record to be read.
+    pub(crate) fn next(&self) -> i64 {
+        self.next.load(Ordering::Acquire)
+    }
+
+    /// The offset below which nothing will be read again.
+    pub(crate) fn settled(&self) -> i64 {
+        self.settled.load(Ordering::Acquire)
+    }
+
+    /// Records below `offset` were read; if no checkpoint will ever hold that, nobody reads them again.
+    pub(crate) fn read(&self, offset: i64, settles: bool) {
+        self.next.store(offset, Ordering::Release);
+        if settles {
+            self.settle(offset);
+        }
+    }
+
+    /// A checkpoint that holds `offset` is complete.
+    pub(crate) fn settle(&self, offset: i64) {
+        self.settled.store(offset, Ordering::Release);
+    }
+}
 
 impl Progress {
-    /// The offset of the next record to be read; none before a source has opened the partition.
+    /// The offset after the last record that was handed to the job, processed or not; updated once per poll. None before a
+    /// source has opened the partition.
     pub fn next_offset(&self, topic: &str, partition: i32) -> Option<i64> {
-        self.partition(topic, partition).map(|next| next.load(Ordering::Acquire))
+        self.partition(topic, partition).map(|reached| reached.next())
+    }
+
+    /// The offset below which no life of the job will read again: with checkpoints, that of the last complete one (or where
+    /// this life began); without, the same as `next_offset`.
+    pub fn settled_offset(&self, topic: &str, partition: i32) -> Option<i64> {
+        self.partition(topic, partition).map(|reached| reached.settled())
     }
 
     /// All partitions that a source has opened: topic, partition, offset of the next record.
     pub fn snapshot(&self) -> Vec<(String, i32, i64)> {
         let read = self.lock();
-        (read.iter())
-            .flat_map(|(topic, of)| {
-                of.iter().map(|(p, next)| (topic.clone(), *p, next.load(Ordering::Acquire)))
-            })
-            .collect()
+        let of = |(topic, partitions): (&String, &BTreeMap<i32, Arc<Reached>>)| {
+            partitions.iter().map(|(p, reached)| (topic.clone(), *p, reached.next())).collect::<Vec<_>>()
+        };
+        read.iter().flat_map(of).collect()
     }
 
-    /// The count of one partition, to be looked at without a lock.
-    pub(crate) fn partition(&self, topic: &str, partition: i32) -> Option<Arc<AtomicI64>> {
+    /// The count of one partition.
+    pub(crate) fn partition(&self, topic: &str, partition: i32) -> Option<Arc<Reached>> {
         self.lock().get(topic)?.get(&partition).cloned()
     }
 
     /// Says that `partition` is read from `offset` on; the count is for the reader to move.
-    pub(crate) fn start(&self, topic: &str, partition: i32, offset: i64) -> Arc<AtomicI64> {
+    pub(crate) fn start(&self, topic: &str, partition: i32, offset: i64) -> Arc<Reached> {
         let mut read = self.lock();
-        let next = read.entry(topic.to_owned()).or_default().entry(partition).or_default();
-        next.store(offset, Ordering::Release);
-        Arc::clone(next)
+        let reached = read.entry(topic.to_owned()).or_default().entry(partition).or_default();
+        reached.read(offset, true);
+        Arc::clone(reached)
     }
 
     fn lock(&self) -> MutexGuard<'_, Partitions> {
@@ -57,11 +93,13 @@ mod tests {
     fn clones_see_the_same_counts() {
         let progress = Progress::default();
         assert_eq!(progress.next_offset("t", 0), None);
-        let next = progress.clone().start("t", 0, 5);
-        next.store(7, Ordering::Release);
-        assert_eq!(progress.next_offset("t", 0), Some(7));
+        let reached = progress.clone().start("t", 0, 5);
+        reached.read(7, false);
+        assert_eq!((progress.next_offset("t", 0), progress.settled_offset("t", 0)), (Some(7), Some(5)));
+        reached.settle(6);
+        assert_eq!(progress.settled_offset("t", 0), Some(6));
         progress.start("t", 0, 3);
         assert_eq!(progress.snapshot(), [("t".to_owned(), 0, 3)], "a restart goes back");
-        assert_eq!(next.load(Ordering::Acquire), 3, "and an older handle sees it");
+        assert_eq!((reached.next(), reached.settled()), (3, 3), "and an older handle sees it");
     }
 }

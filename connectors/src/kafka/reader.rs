@@ -1,8 +1,8 @@
 //! One subtask's consumer: opened at offsets that are known to be there, drained batch by batch, closed under a deadline.
 // HOT: per record one poll of the client and one decode, no clock, no lock, no allocation of ours.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -10,16 +10,19 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 use weir_engine::{
-    DeadLetter, EventTime, OperatorContext, Result, SourceBatch, SourceStatus, SplitId, TaskError,
+    Barrier, Closing, DeadLetter, EventTime, Notice, OperatorContext, Result, SourceBatch, SourceStatus,
+    SplitId, TaskError,
 };
 
 use super::assign::{PER_TOPIC, TopicPartition, assign};
-use super::begin::{check_offsets, first_offset, gone};
+use super::begin::{Begin, Restored, Wanted, check_offsets, gone, position_name};
 use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic, who};
 use super::config::{Fixed, KafkaConfig};
 use super::errors::{Verdict, judge};
 use super::footprint::QUEUED_KBYTES;
-use super::progress::Progress;
+use super::group::{Group, committed};
+use super::patience::Patience;
+use super::progress::{Progress, Reached};
 use super::source::Start;
 use crate::format::Decoder;
 
@@ -33,12 +36,12 @@ const FIXED: &[Fixed] = &[
     Fixed {
         property: "enable.auto.commit",
         value: "false",
-        instead: "offsets belong to the job's checkpoints; leave it out",
+        instead: "offsets belong to the job's checkpoints, and are committed when these are complete; leave it out",
     },
     Fixed {
         property: "enable.auto.offset.store",
         value: "false",
-        instead: "offsets belong to the job's checkpoints; leave it out",
+        instead: "offsets belong to the job's checkpoints, and are committed when these are complete; leave it out",
     },
     Fixed {
         property: "enable.partition.eof",
@@ -63,8 +66,6 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 const WATERMARK_PATIENCE: Duration = Duration::from_secs(2);
 /// How many dead letters one poll passes on: they count against no room.
 const REJECTED_PER_POLL: usize = 256;
-/// After how many records passed over, errors ridden out and the like, which take no room, a poll looks at the clock.
-const PASSED_PER_LOOK: u32 = 256;
 /// The shortest and the longest wait when nothing is ready.
 const WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(8));
 /// No slot: the partition is another subtask's.
@@ -77,7 +78,7 @@ struct Slot {
     split: SplitId,
     /// The offset after the last record read.
     next: i64,
-    read: Arc<AtomicI64>,
+    reached: Arc<Reached>,
 }
 
 pub(super) struct Reader {
@@ -90,6 +91,10 @@ pub(super) struct Reader {
     slot_of: Vec<Vec<u32>>,
     announced: bool,
     wait: Duration,
+    /// What the group is told; offsets are in the order of the slots.
+    group: Group,
+    /// Without checkpoints what was read is never read again.
+    read_settles: bool,
 }
 
 impl Reader {
@@ -97,6 +102,7 @@ impl Reader {
         config: &KafkaConfig,
         topics: &[String],
         start: &Start,
+        restored: &Restored,
         progress: &Progress,
         cx: &OperatorContext,
     ) -> Result<Reader> {
@@ -111,9 +117,9 @@ impl Reader {
         }
         let settings = config.client(&defaults, FIXED)?;
         let consumer: BaseConsumer<ClientLog> = settings
-            .create_with_context(ClientLog::new(cx))
+            .create_with_context(ClientLog::committing(cx))
             .map_err(|e| TaskError::user("the Kafka client does not take its configuration").caused_by(e))?;
-        let opened = Self::begin(&consumer, config, topics, start, progress, cx);
+        let opened = Self::begin(&consumer, config, topics, (start, restored), progress, cx);
         let mut reader = match opened {
             Ok(slots) => Reader {
                 who,
@@ -123,6 +129,8 @@ impl Reader {
                 slots,
                 announced: false,
                 wait: WAIT.0,
+                group: Group::default(),
+                read_settles: !cx.takes_checkpoints(),
             },
             Err(e) => {
                 drop_within(format!("the Kafka consumer of {who}"), consumer, CLOSE_PATIENCE);
@@ -142,7 +150,7 @@ impl Reader {
         consumer: &BaseConsumer<ClientLog>,
         config: &KafkaConfig,
         topics: &[String],
-        start: &Start,
+        (start, restored): (&Start, &Restored),
         progress: &Progress,
         cx: &OperatorContext,
     ) -> Result<Vec<Slot>> {
@@ -160,8 +168,21 @@ impl Reader {
             counts.push(count);
         }
         check_offsets(start, topics, &counts)?;
+        for topic in restored.left_out(topics) {
+            tracing::warn!(operator = %cx.uid(), topic, "the checkpoint stands in a topic that is not read any more");
+        }
+        let own = assign(&counts, cx.subtask(), cx.parallelism());
+        let mut begin = Begin { start, restored, group: BTreeMap::new() };
+        if *start == Start::Group && !own.is_empty() {
+            let of = own.iter().map(|p| (&topics[p.topic][..], p.partition));
+            begin.group = committed(consumer, of, config.start_patience()).map_err(|e| {
+                let brokers = config.broker_list();
+                TaskError::external(format!("Kafka at {brokers} does not say what the group has committed"))
+                    .caused_by(e)
+            })?;
+        }
         let (mut slots, mut assignment) = (Vec::new(), TopicPartitionList::new());
-        for TopicPartition { topic, partition } in assign(&counts, cx.subtask(), cx.parallelism()) {
+        for TopicPartition { topic, partition } in own {
             let name = &topics[topic];
             let (low, high) =
                 consumer.fetch_watermarks(name, partition, config.start_patience()).map_err(|e| {
@@ -171,11 +192,11 @@ impl Reader {
                     );
                     TaskError::external(message).caused_by(e)
                 })?;
-            let next = first_offset(start, name, partition, low, high)?;
+            let next = begin.offset(name, partition, low, high)?;
             assignment.add_partition_offset(name, partition, Offset::Offset(next))?;
-            let read = progress.start(name, partition, next);
+            let reached = progress.start(name, partition, next);
             let split = TopicPartition { topic, partition }.split();
-            slots.push(Slot { topic, partition, split, next, read });
+            slots.push(Slot { topic, partition, split, next, reached });
             if cx.is_cancelled() {
                 cx.wait(Duration::ZERO)?;
             }
@@ -271,7 +292,7 @@ impl Reader {
             }
         };
         if taken > 0 {
-            self.slots.iter().for_each(|slot| slot.read.store(slot.next, Ordering::Release));
+            self.slots.iter().for_each(|slot| slot.reached.read(slot.next, self.read_settles));
             self.wait = WAIT.0;
         }
         if !drained {
@@ -311,7 +332,7 @@ impl Reader {
             if let Ok((low, high)) = consumer.fetch_watermarks(topic, slot.partition, left)
                 && !(low..=high).contains(&slot.next)
             {
-                lost.push(gone(topic, slot.partition, slot.next, low, high));
+                lost.push(gone(Wanted::Reader, topic, slot.partition, slot.next, low, high));
             }
         }
         if lost.is_empty() {
@@ -324,34 +345,34 @@ impl Reader {
         TaskError::external(format!("{} ({reason})", lost.join("; "))).caused_by(error)
     }
 
-    pub(super) fn close(self) {
-        if let Some(consumer) = self.consumer {
-            drop_within(format!("the Kafka consumer of {}", self.who), consumer, CLOSE_PATIENCE);
+    /// The offset of the next record of every partition, kept until it is known what became of the checkpoint.
+    pub(super) fn positions(&mut self, barrier: Barrier) -> Vec<(String, serde_json::Value)> {
+        self.group.keep(barrier.checkpoint, self.slots.iter().map(|slot| slot.next).collect());
+        let name = |slot: &Slot| position_name(&self.topics[slot.topic], slot.partition);
+        self.slots.iter().map(|slot| (name(slot), slot.next.into())).collect()
+    }
+
+    /// The offsets of a complete checkpoint, and no others, go to the group.
+    pub(super) fn on_notice(&mut self, notice: Notice) {
+        let Some(offsets) = self.group.notice(notice) else { return };
+        self.slots.iter().zip(&offsets).for_each(|(slot, offset)| slot.reached.settle(*offset));
+        if let Some(consumer) = &self.consumer {
+            self.group.commit(consumer, partitions(&self.slots, &self.topics), offsets);
         }
+    }
+
+    pub(super) fn close(self, outcome: Closing) {
+        let Some(consumer) = self.consumer else { return };
+        if outcome == Closing::Ended {
+            self.group.await_commit(&consumer, || partitions(&self.slots, &self.topics));
+        }
+        drop_within(format!("the Kafka consumer of {}", self.who), consumer, CLOSE_PATIENCE);
     }
 }
 
-/// How long a poll goes on past what takes no room in its batch.
-struct Patience {
-    budget: Duration,
-    passed: u32,
-    until: Option<Instant>,
-}
-
-impl Patience {
-    fn new(budget: Duration) -> Self {
-        Patience { budget, passed: 0, until: None }
-    }
-
-    /// Counts one thing passed over; true when the poll has been at it for long enough.
-    fn is_over(&mut self) -> bool {
-        self.passed += 1;
-        if !self.passed.is_multiple_of(PASSED_PER_LOOK) {
-            return false;
-        }
-        let now = Instant::now();
-        now >= *self.until.get_or_insert(now + self.budget)
-    }
+/// The topics and partitions of these slots.
+fn partitions<'a>(slots: &'a [Slot], topics: &'a [String]) -> impl Iterator<Item = (&'a str, i32)> {
+    slots.iter().map(|slot| (&topics[slot.topic][..], slot.partition))
 }
 
 /// Per topic and partition, the index into `slots`.
@@ -366,17 +387,4 @@ fn slot_table(topics: usize, slots: &[Slot]) -> Vec<Vec<u32>> {
         of[at] = i as u32;
     }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patience_looks_at_the_clock_now_and_then() {
-        let mut none = Patience::new(Duration::ZERO);
-        assert_eq!((1..=1000).find(|_| none.is_over()), Some(PASSED_PER_LOOK));
-        let mut much = Patience::new(Duration::from_secs(3600));
-        assert!(!(0..100_000).any(|_| much.is_over()));
-    }
 }

@@ -118,6 +118,9 @@ impl<T, E> KafkaSink<T, E> {
     /// Never writes so far ahead of a reader that a broker with little room, such as the one in this process, drops what
     /// was not read: 50,000 records or 3 MiB a partition, unless [`KafkaSink::follow_window`] says otherwise. This sink
     /// must be the topic's only writer.
+    ///
+    /// A reader whose job takes checkpoints may go back to the last complete one, so that is what is followed then. The writer
+    /// must be in another job: it would hold back the checkpoint that it waits for.
     #[must_use]
     pub fn follow(mut self, reader: Progress) -> Self {
         self.follow = Some((reader, WINDOW));

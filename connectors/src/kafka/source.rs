@@ -7,14 +7,19 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use weir_engine::memory::Footprint;
-use weir_engine::{Closing, Data, OperatorContext, Result, Source, SourceBatch, SourceStatus, TaskError};
+use weir_engine::{
+    Barrier, Closing, Data, Notice, OperatorContext, RestoredItem, Result, Source, SourceBatch, SourceStatus,
+    TaskError,
+};
 
+use super::begin::Restored;
 use super::config::KafkaConfig;
 use super::footprint;
 use super::progress::Progress;
 use super::reader::Reader;
 use super::topic;
 use crate::format::{Bytes, Decoder, Json};
+use crate::stripes::POSITIONS;
 
 /// Where to begin in partitions of which no checkpoint knows better.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +31,9 @@ pub enum Start {
     Latest,
     /// At these offsets, by (topic, partition); partitions not named begin at the oldest record.
     Offsets(BTreeMap<(String, i32), i64>),
+    /// Where the group (the property `group.id`, `weir-<uid>` unless set) has committed, as this source does at each complete
+    /// checkpoint; partitions of which it has not begin at the oldest record.
+    Group,
 }
 
 /// Reads any number of topics, each with any number of partitions, until the job drains.
@@ -35,9 +43,15 @@ pub enum Start {
 /// tells of it by the partition's number alone, so when a subtask reads that number of several topics, these are dry only
 /// once nothing at all is ready. One source per topic, and `union`, has no such limit. Partitions added while the job runs are read after its next start.
 ///
-/// *Offsets* are the job's: the client commits none and never resets one. When the wanted offset is gone, because records
-/// were deleted before they were read or the log was cut, the job fails and names topic, partition and offsets. Holes
-/// left by compaction and transaction markers are passed over, as they must be.
+/// *Offsets* are the job's: the client never resets one. When the wanted offset is gone, because records were deleted before
+/// they were read or the log was cut, the job fails and names topic, partition and offsets. Holes left by compaction and
+/// transaction markers are passed over, as they must be.
+///
+/// *Checkpoints* hold the offset of the next record of every partition. A life that begins from one goes on there, whatever
+/// [`KafkaSource::from`] says and at whatever parallelism; partitions added since are read from their oldest record. Once a
+/// checkpoint is complete, and only then, its offsets are committed to the group, for others to see and for [`Start::Group`].
+/// That a broker refuses them fails nothing: it is counted (`offset_commit_failures`) and logged now and then. Without
+/// checkpoints none are committed.
 ///
 /// *Time*: a record's time is its Kafka timestamp, in milliseconds since the epoch, until an extractor gives another.
 ///
@@ -121,16 +135,25 @@ impl<T, D> KafkaSource<T, D> {
     }
 }
 
-impl<T: Data, D: Decoder<T>> Source for KafkaSource<T, D> {
-    type Out = T;
-
-    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+impl<T, D> KafkaSource<T, D> {
+    /// Opens where `restored` says, what the checkpoint holds of all subtasks.
+    pub(super) fn begin(&mut self, cx: &OperatorContext, restored: &[RestoredItem]) -> Result<()> {
         if self.topics.is_empty() {
             return Err(TaskError::user("the Kafka source reads no topic: name one with .topic(…)"));
         }
         self.topics.iter().try_for_each(|name| topic::check_name(name))?;
-        self.reader = Some(Reader::open(&self.config, &self.topics, &self.start, &self.progress, cx)?);
+        let restored = Restored::read(restored)?;
+        self.reader =
+            Some(Reader::open(&self.config, &self.topics, &self.start, &restored, &self.progress, cx)?);
         Ok(())
+    }
+}
+
+impl<T: Data, D: Decoder<T>> Source for KafkaSource<T, D> {
+    type Out = T;
+
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        self.begin(cx, &cx.restored(POSITIONS))
     }
 
     fn poll(&mut self, out: &mut SourceBatch<T>, budget: Duration) -> Result<SourceStatus> {
@@ -140,9 +163,20 @@ impl<T: Data, D: Decoder<T>> Source for KafkaSource<T, D> {
         reader.poll(out, &mut self.decoder, self.skip_tombstones, budget)
     }
 
-    fn close(&mut self, _outcome: Closing) {
+    fn positions(&mut self, barrier: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
+        Ok(self.reader.as_mut().map_or_else(Vec::new, |reader| reader.positions(barrier)))
+    }
+
+    fn on_notice(&mut self, notice: Notice) -> Result<()> {
+        if let Some(reader) = &mut self.reader {
+            reader.on_notice(notice);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, outcome: Closing) {
         if let Some(reader) = self.reader.take() {
-            reader.close();
+            reader.close(outcome);
         }
     }
 

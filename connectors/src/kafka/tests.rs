@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use weir_engine::testkit::context;
 use weir_engine::{
-    Closing, Data, DeadLetter, EventTime, Record, Result, Sink, Source, SourceBatch, SourceStatus, TaskError,
+    Closing, Data, DeadLetter, EventTime, OperatorContext, Record, RestoredItem, Result, Sink, Source,
+    SourceBatch, SourceStatus, TaskError,
 };
 
 use super::*;
 use crate::format::{Bytes, Decoder, Encoder, Json};
 
 mod dry;
+mod positions;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Event {
@@ -64,8 +66,13 @@ struct Reading<T, D> {
 
 impl<T: Data, D: Decoder<T>> Reading<T, D> {
     fn open(source: &KafkaSource<T, D>, subtask: usize, parallelism: usize) -> Result<Self> {
+        Self::begin(source, &context("in", subtask, parallelism), &[])
+    }
+
+    /// Opens where a checkpoint says.
+    fn begin(source: &KafkaSource<T, D>, cx: &OperatorContext, restored: &[RestoredItem]) -> Result<Self> {
         let mut source = source.clone();
-        source.open(&context("in", subtask, parallelism))?;
+        source.begin(cx, restored)?;
         Ok(Reading { source, records: Vec::new(), letters: Vec::new() })
     }
 
@@ -207,30 +214,6 @@ fn records_gone_before_they_were_read_are_an_error_and_not_silence() {
     assert!(e.contains("topic t, partition ") && e.contains(" is gone, the broker has "), "{e}");
     assert!(e.contains("records were deleted before they were read"), "{e}");
     assert!(e.contains("offset not available on the broker"), "the library's reason: {e}");
-}
-
-#[test]
-fn where_a_source_begins() {
-    let kafka = with_topic("t", 1);
-    let sink = KafkaSink::json(&kafka, "t");
-    write(&sink, (0..100).map(|n| (n, 1))).unwrap();
-    let source = |start| KafkaSource::json::<u64>(&kafka).topic("t").from(start);
-    let at = |offset| Start::Offsets([(("t".to_owned(), 0), offset)].into());
-
-    let mut latest = Reading::open(&source(Start::Latest), 0, 1).unwrap();
-    let mut from_40 = Reading::open(&source(at(40)), 0, 1).unwrap();
-    from_40.until(60).unwrap();
-    assert_eq!(from_40.records[0].value, 40);
-    assert!(latest.is_quiet());
-    write(&sink, [(100, 1)]).unwrap();
-    latest.until(1).unwrap();
-    assert_eq!(latest.records[0].value, 100);
-
-    let e = Reading::open(&source(at(500)), 0, 1).err().unwrap().to_string();
-    assert!(
-        e.starts_with("topic t, partition 0: offset 500 is gone, the broker has 0 up to 101 (which"),
-        "{e}"
-    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The producer that a sink's subtasks share, and one subtask's side of it: what it sent, and what came of that.
 // HOT: per record one encode and one send. Reports come in by the batch, on the threads that write.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::config::KafkaConfig;
 use super::errors::NowAndThen;
 use super::footprint::BUFFERED_KBYTES;
 use super::partition::partition_of;
-use super::progress::Progress;
+use super::progress::{Progress, Reached};
 use super::sink::KeyOf;
 use super::window::{Ledger, Window};
 use crate::format::Encoder;
@@ -221,7 +221,7 @@ struct Following {
     progress: Progress,
     window: Window,
     /// Per partition, once the reader has opened it.
-    read: Vec<Option<Arc<AtomicI64>>>,
+    read: Vec<Option<Arc<Reached>>>,
     waits: NowAndThen,
 }
 
@@ -327,7 +327,7 @@ impl Writer {
             if known.is_none() {
                 *known = following.progress.partition(topic, partition);
             }
-            let read = known.as_ref().map_or(*low, |next| next.load(Ordering::Acquire));
+            let read = known.as_ref().map_or(*low, |reached| reached.settled());
             {
                 let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
                 if ledger.add(len, read, following.window) {
@@ -337,7 +337,7 @@ impl Writer {
                     && following.waits.may_say(Instant::now()).is_some()
                 {
                     let reader = if known.is_some() {
-                        "its reader is at offset"
+                        "its reader, or the last complete checkpoint of its job, is at offset"
                     } else {
                         "nobody reads it from offset"
                     };

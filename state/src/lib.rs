@@ -19,11 +19,16 @@ pub mod checkpoint;
 pub mod codec;
 pub mod error;
 pub mod key;
+pub mod keyed;
 pub mod keyspace;
 pub mod profile;
+pub mod schema;
 pub mod store;
 pub mod ttl;
 pub mod value;
+
+#[cfg(test)]
+mod testing;
 
 pub use error::StateError;
 pub use key::{KEY_GROUPS, KeyGroup, KeyHash, key_groups_of, key_hash};

@@ -1,6 +1,7 @@
 //! `Store`: the state of one subtask of one operator: its tables, its items, its backend, and how they are frozen and restored.
 
 mod clocks;
+mod ledger;
 mod restore;
 mod snapshot;
 mod tables;
@@ -10,6 +11,7 @@ use std::fs;
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::backend::{
     BackendKind, FrozenRocks, LocalFile, MemoryBackend, PORTABLE_FILE, PortableWriter, Resources,
@@ -19,7 +21,8 @@ use crate::error::StateError;
 use crate::key::KeyGroup;
 use crate::keyspace;
 
-use clocks::Clocks;
+pub(crate) use clocks::Clocks;
+pub(crate) use ledger::{Cancelled, Ledger};
 use restore::Target;
 pub use snapshot::{Frozen, Items, LocalPart, PartFormat, RestoredPart, Snapshot};
 pub use tables::TableMeta;
@@ -77,6 +80,7 @@ struct Inner {
     backend: OnceLock<Arc<dyn StateBackend>>,
     tables: Mutex<Tables>,
     clocks: Arc<Clocks>,
+    ledger: Arc<Ledger>,
 }
 
 impl fmt::Debug for Store {
@@ -101,6 +105,7 @@ impl Store {
             tables: Mutex::new(Tables::new(&config.uid)),
             clocks: Arc::new(Clocks::new(config.wall_ms.clone(), event_time)),
             backend: OnceLock::new(),
+            ledger: Arc::new(Ledger::new(config.cache_bytes)),
             config,
             restored,
         }));
@@ -234,6 +239,36 @@ impl Store {
     /// The table was restored and does not fit the declaration, is declared twice, or the backend cannot be opened.
     pub fn register(&self, meta: TableMeta) -> Result<u16, StateError> {
         self.register_meta(meta).map(|meta| meta.id)
+    }
+
+    /// What its caches share.
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.0.ledger
+    }
+
+    /// The clocks that its TTLs go by.
+    pub(crate) fn clocks(&self) -> &Arc<Clocks> {
+        &self.0.clocks
+    }
+
+    /// True when no snapshot is being written out: what is frozen now is frozen at once.
+    pub fn is_settled(&self) -> bool {
+        self.0.ledger.is_settled()
+    }
+
+    /// Breaks off every wait of a cache for a snapshot, now and later: the task is cancelled.
+    pub fn cancel(&self) {
+        self.0.ledger.cancel();
+    }
+
+    /// How many bytes the typed caches of this store hold.
+    pub fn cached_bytes(&self) -> usize {
+        self.0.ledger.used()
+    }
+
+    /// How long the task has waited so far for snapshots to be written, at barriers and for lack of memory.
+    pub fn waited(&self) -> Duration {
+        self.0.ledger.waited()
     }
 
     /// As [`register`](Self::register), with all that is now known of the table.

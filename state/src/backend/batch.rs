@@ -15,8 +15,7 @@ pub enum Write<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
     bytes: Vec<u8>,
-    /// What it is, where its first part ends, where its second does.
-    ends: Vec<(Kind, usize, usize)>,
+    writes: Vec<Span>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +23,15 @@ enum Kind {
     Put,
     Delete,
     DeleteRange,
+}
+
+/// Where the two parts of a write lie.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    kind: Kind,
+    start: usize,
+    middle: usize,
+    end: usize,
 }
 
 impl WriteBatch {
@@ -46,20 +54,74 @@ impl WriteBatch {
 
     #[inline]
     fn push(&mut self, kind: Kind, first: &[u8], second: &[u8]) {
+        let start = self.bytes.len();
         self.bytes.extend_from_slice(first);
-        let middle = self.bytes.len();
         self.bytes.extend_from_slice(second);
-        self.ends.push((kind, middle, self.bytes.len()));
+        self.writes.push(Span { kind, start, middle: start + first.len(), end: self.bytes.len() });
+    }
+
+    /// Puts a value; key and value are appended by those who make them. Gives what `key` gave.
+    ///
+    /// # Errors
+    /// Theirs; the batch is then as before.
+    #[inline]
+    pub fn put_with<T, E>(
+        &mut self,
+        key: impl FnOnce(&mut Vec<u8>) -> Result<T, E>,
+        value: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<T, E> {
+        self.push_with(Kind::Put, key, value)
+    }
+
+    /// Deletes a key, appended by the one who makes it. Gives what `key` gave.
+    ///
+    /// # Errors
+    /// Its own; the batch is then as before.
+    pub fn delete_with<T, E>(&mut self, key: impl FnOnce(&mut Vec<u8>) -> Result<T, E>) -> Result<T, E> {
+        self.push_with(Kind::Delete, key, |_| Ok(()))
+    }
+
+    #[inline]
+    fn push_with<T, E>(
+        &mut self,
+        kind: Kind,
+        first: impl FnOnce(&mut Vec<u8>) -> Result<T, E>,
+        second: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<T, E> {
+        let start = self.bytes.len();
+        let made = first(&mut self.bytes).and_then(|told| {
+            let middle = self.bytes.len();
+            second(&mut self.bytes)?;
+            Ok((told, middle))
+        });
+        match made {
+            Ok((told, middle)) => {
+                self.writes.push(Span { kind, start, middle, end: self.bytes.len() });
+                Ok(told)
+            }
+            Err(error) => {
+                self.bytes.truncate(start);
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts the writes in the order of their keys, which a database takes in faster. Writes of one key stay in their order;
+    /// a batch with range deletes is not to be sorted.
+    pub fn sort(&mut self) {
+        debug_assert!(self.writes.iter().all(|w| !matches!(w.kind, Kind::DeleteRange)));
+        let bytes = &self.bytes;
+        self.writes.sort_by(|a, b| bytes[a.start..a.middle].cmp(&bytes[b.start..b.middle]));
     }
 
     /// How many writes it holds.
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.writes.len()
     }
 
     /// True when it holds none.
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.writes.is_empty()
     }
 
     /// How many bytes of keys and values it holds.
@@ -70,15 +132,13 @@ impl WriteBatch {
     /// Forgets all writes.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        self.ends.clear();
+        self.writes.clear();
     }
 
     /// The writes in order.
     pub fn iter(&self) -> impl Iterator<Item = Write<'_>> {
-        let mut start = 0;
-        self.ends.iter().map(move |&(kind, middle, end)| {
+        self.writes.iter().map(|&Span { kind, start, middle, end }| {
             let (first, second) = (&self.bytes[start..middle], &self.bytes[middle..end]);
-            start = end;
             match kind {
                 Kind::Put => Write::Put(first, second),
                 Kind::Delete => Write::Delete(first),
@@ -112,5 +172,28 @@ mod tests {
         );
         batch.clear();
         assert!(batch.is_empty() && batch.iter().next().is_none());
+    }
+
+    #[test]
+    fn what_fails_leaves_nothing_and_writes_can_be_sorted() {
+        let mut batch = WriteBatch::default();
+        let key = |key: &'static [u8]| {
+            move |into: &mut Vec<u8>| {
+                into.extend_from_slice(key);
+                Ok::<_, ()>(key.len())
+            }
+        };
+        let value = |into: &mut Vec<u8>| {
+            into.push(7);
+            Ok(())
+        };
+        assert_eq!(batch.put_with(key(b"bb"), value), Ok(2));
+        assert_eq!(batch.put_with(key(b"cc"), |into| value(into).and(Err(()))), Err(()));
+        assert_eq!(batch.delete_with(key(b"a")), Ok(1));
+        batch.put(b"bb", b"2");
+        assert_eq!(batch.bytes(), 7);
+        batch.sort();
+        let all: Vec<_> = batch.iter().collect();
+        assert_eq!(all, [Write::Delete(b"a"), Write::Put(b"bb", &[7]), Write::Put(b"bb", b"2")]);
     }
 }

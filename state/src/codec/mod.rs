@@ -3,6 +3,7 @@
 //! The bytes of every codec are frozen by golden tests. None describes itself: a changed type is a new version of the table.
 
 mod bincode2;
+mod ordered;
 mod postcard1;
 
 use std::error::Error;
@@ -12,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use bincode2::Bincode;
+pub use ordered::Ordered;
 pub use postcard1::Postcard;
 
 /// Which codec wrote a table. Written into every manifest, so a number is never given to another codec.
@@ -26,6 +28,10 @@ impl CodecId {
     pub const BINCODE: CodecId = CodecId(1);
     /// [`Postcard`].
     pub const POSTCARD: CodecId = CodecId(2);
+    /// [`Ordered`]: the codec of keys.
+    pub const ORDERED: CodecId = CodecId(3);
+    /// [`Ordered`] behind a namespace: the codec of keys that lie in namespaces. Encodes and decodes nothing by itself.
+    pub const NAMESPACED: CodecId = CodecId(4);
 
     /// Appends the value's bytes.
     ///
@@ -36,6 +42,7 @@ impl CodecId {
         match self {
             CodecId::BINCODE => Bincode::encode(value, into),
             CodecId::POSTCARD => Postcard::encode(value, into),
+            CodecId::ORDERED => Ordered::encode(value, into),
             _ => Err(self.unknown()),
         }
     }
@@ -49,6 +56,7 @@ impl CodecId {
         match self {
             CodecId::BINCODE => Bincode::decode(bytes),
             CodecId::POSTCARD => Postcard::decode(bytes),
+            CodecId::ORDERED => Ordered::decode(bytes),
             _ => Err(self.unknown()),
         }
     }
@@ -64,6 +72,8 @@ impl fmt::Display for CodecId {
             CodecId::RAW => f.write_str("a layout of its own"),
             CodecId::BINCODE => f.write_str("bincode"),
             CodecId::POSTCARD => f.write_str("postcard"),
+            CodecId::ORDERED => f.write_str("ordered"),
+            CodecId::NAMESPACED => f.write_str("ordered in namespaces"),
             CodecId(n) => write!(f, "codec {n}"),
         }
     }
@@ -98,12 +108,23 @@ pub struct CodecError {
 enum Problem {
     Unknown,
     Trailing { used: usize, of: usize },
+    Version(u32),
     Broken(Box<dyn Error + Send + Sync>),
 }
 
 impl CodecError {
     fn broken(codec: CodecId, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         CodecError { codec, what: Problem::Broken(source.into()) }
+    }
+
+    /// The bytes have a version that is not in the chain.
+    pub(crate) fn version(codec: CodecId, version: u32) -> Self {
+        CodecError { codec, what: Problem::Version(version) }
+    }
+
+    /// The bytes are cut short or have no head.
+    pub(crate) fn no_value(codec: CodecId) -> Self {
+        CodecError::broken(codec, "the bytes have no head of a value")
     }
 
     fn trailing(codec: CodecId, used: usize, of: usize) -> Self {
@@ -128,6 +149,13 @@ impl fmt::Display for CodecError {
             }
             Problem::Trailing { used, of } => {
                 write!(f, "{}: the value ends after {used} of {of} bytes: another type wrote it", self.codec)
+            }
+            Problem::Version(version) => {
+                write!(
+                    f,
+                    "{}: version {version} is not in the chain of versions that the job declares",
+                    self.codec
+                )
             }
             Problem::Broken(_) => write!(f, "{}: the bytes and the type do not fit", self.codec),
         }

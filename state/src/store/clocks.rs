@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use super::tables::{Now, TableMeta};
 use crate::backend::Droppable;
 use crate::keyspace;
-use crate::ttl::Ttl;
+use crate::ttl::{Ttl, TtlClock};
 use crate::value::Head;
 
 /// What the rule for dropping expired values looks at; outlives no store by much, as a compaction may.
@@ -41,6 +41,20 @@ impl Clocks {
                 ttl.is_over(head.touched, *adopted, now.by(ttl.clock))
             })
         })
+    }
+
+    /// Where one of them stands.
+    pub(crate) fn by(&self, clock: TtlClock) -> i64 {
+        match clock {
+            TtlClock::EventTime => self.event_time.load(Ordering::Relaxed),
+            TtlClock::ProcessingTime => (self.wall_ms)(),
+        }
+    }
+
+    /// When the TTL of a table was turned on over values that were there.
+    pub(crate) fn adopted_at(&self, table: u16) -> Option<i64> {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        rules.iter().find(|(id, ..)| *id == table)?.2
     }
 
     /// Moves event time, never back. True when it has just begun.

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::ledger::{Cancelled, Ledger};
 use super::tables::TableMeta;
 use crate::backend::{LocalFile, WriteBatch};
 use crate::error::StateError;
@@ -35,6 +37,8 @@ pub struct Snapshot {
     pieces: Vec<Box<dyn Frozen>>,
     items: Items,
     event_time: Option<i64>,
+    /// The stores that must not write to their backends until this is settled.
+    held: Vec<Arc<Ledger>>,
 }
 
 impl Snapshot {
@@ -68,14 +72,23 @@ impl Snapshot {
         self.pieces.is_empty() && self.items.is_empty()
     }
 
-    #[expect(dead_code, reason = "the typed tables come next")]
+    /// Holds the writers of a store back until this is settled; waits until every earlier snapshot is.
+    pub(crate) fn hold(&mut self, ledger: &Arc<Ledger>) -> Result<(), Cancelled> {
+        if !self.held.iter().any(|held| Arc::ptr_eq(held, ledger)) {
+            ledger.wait()?;
+            ledger.begin();
+            self.held.push(ledger.clone());
+        }
+        Ok(())
+    }
+
     /// Keeps where event time stood, for the TTLs that go by it.
     pub(crate) fn keep_event_time(&mut self, at: i64) {
         self.event_time = Some(at);
     }
 
     /// Writes every piece.
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         out: &mut dyn FnMut(&WriteBatch) -> Result<(), StateError>,
     ) -> Result<(), StateError> {
@@ -87,6 +100,7 @@ impl Snapshot {
         for piece in self.pieces.drain(..) {
             piece.settled(written);
         }
+        self.held.drain(..).for_each(|ledger| ledger.end());
     }
 
     pub(super) fn take_items(&mut self) -> Items {

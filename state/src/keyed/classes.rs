@@ -1,0 +1,399 @@
+//! `Classes`: a hash table that grows smoothly: 64 tables of different shares, so that they double at different times.
+//!
+//! One large table doubles all at once: three times its memory for a moment, a pause of seconds for millions of entries, and
+//! half a budget unused just before. Here class `i` of 64 holds a share of the hashes in proportion to `1 / (64 + i)`, so that
+//! from one doubling of all to the next the classes double one by one, at even steps: memory follows the number of
+//! entries, and the longest pause is that of one class. A small table has one class only.
+// HOT: `find` and `at` are called per record: one probe of one table; no allocation, no lock, no clock.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashTable;
+
+const CLASSES: usize = 64;
+const CELLS: usize = 4096;
+/// Above this many entries there are 64 classes.
+const SMALL: usize = 16 << 10;
+
+/// Which class a cell of the hashes belongs to.
+static CLASS_OF: [u8; CELLS] = {
+    let (mut shares, mut i) = (0.0, 0);
+    while i < CLASSES {
+        shares += 1.0 / (CLASSES + i) as f64;
+        i += 1;
+    }
+    let mut cells = [0; CELLS];
+    let (mut cell, mut class, mut end) = (0, 0, 1.0 / CLASSES as f64);
+    while cell < CELLS {
+        while class + 1 < CLASSES && (cell as f64 + 0.5) / CELLS as f64 * shares >= end {
+            class += 1;
+            end += 1.0 / (CLASSES + class) as f64;
+        }
+        cells[cell] = class as u8;
+        cell += 1;
+    }
+    cells
+};
+
+#[inline]
+fn class_of(slot: u64, mask: usize) -> usize {
+    // Bits that neither hashbrown's tag (the top seven) nor the place in a table of usual size are made of.
+    usize::from(CLASS_OF[(slot >> 40) as usize % CELLS]) & mask
+}
+
+/// Where an entry lies, until an entry is added or removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    class: u32,
+    bucket: u32,
+}
+
+/// How far a walk through all buckets has come. It goes by stripes: a part of each class, then the next part of each, so that
+/// what is removed on the way makes room in all of them alike.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cursor {
+    stripe: usize,
+    class: usize,
+    bucket: usize,
+}
+
+const STRIPES: usize = 64;
+
+impl Cursor {
+    /// The buckets that are next, of the so many of the class.
+    fn buckets(&self, of: usize) -> Range<usize> {
+        let end = of * (self.stripe + 1) / STRIPES;
+        self.bucket.max(of * self.stripe / STRIPES).min(end)..end
+    }
+
+    fn next_class(&mut self, mask: usize) {
+        self.bucket = 0;
+        self.class = (self.class + 1) & mask;
+        if self.class == 0 {
+            self.stripe = (self.stripe + 1) % STRIPES;
+        }
+    }
+}
+
+/// What a walk does with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Walk {
+    /// Leave it.
+    Keep,
+    /// Remove it.
+    Drop,
+    /// Leave it and end the walk.
+    Stop,
+}
+
+/// Entries by slot, which is a hash turned by [`KeyHash::in_group`](crate::KeyHash::in_group) or as good.
+#[derive(Debug)]
+pub(super) struct Classes<E> {
+    tables: Vec<HashTable<E>>,
+    /// One less than the number of tables.
+    mask: usize,
+    len: usize,
+    bytes: usize,
+    /// How many entries a class is made for when its first one comes.
+    expected: usize,
+}
+
+impl<E> Default for Classes<E> {
+    fn default() -> Self {
+        Classes { tables: vec![HashTable::new()], mask: 0, len: 0, bytes: 0, expected: 0 }
+    }
+}
+
+impl<E> Classes<E> {
+    /// An empty one that expects about as many entries as `other` has.
+    pub(super) fn like(other: &Self) -> Self {
+        let tables: Vec<_> = other.tables.iter().map(|_| HashTable::new()).collect();
+        // Half of them: too much would be memory for nothing, and one doubling is cheap.
+        Classes { mask: tables.len() - 1, expected: other.len / tables.len() / 2, tables, len: 0, bytes: 0 }
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The memory of the tables; not what entries own elsewhere.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[inline]
+    pub(super) fn find(&self, slot: u64, same: impl FnMut(&E) -> bool) -> Option<Place> {
+        let class = class_of(slot, self.mask);
+        let bucket = self.tables[class].find_bucket_index(slot, same)?;
+        Some(Place { class: class as u32, bucket: bucket as u32 })
+    }
+
+    /// # Panics
+    /// When the place is stale and empty.
+    #[inline]
+    pub(super) fn at(&self, place: Place) -> &E {
+        let entry = self.tables[place.class as usize].get_bucket(place.bucket as usize);
+        entry.expect("a place is used before the table changes")
+    }
+
+    /// # Panics
+    /// When the place is stale and empty.
+    #[inline]
+    pub(super) fn at_mut(&mut self, place: Place) -> &mut E {
+        let entry = self.tables[place.class as usize].get_bucket_mut(place.bucket as usize);
+        entry.expect("a place is used before the table changes")
+    }
+
+    /// Adds an entry that is not there yet.
+    pub(super) fn insert(&mut self, slot: u64, entry: E, slot_of: impl Fn(&E) -> u64 + Copy) -> Place {
+        if self.mask == 0 && self.len == SMALL {
+            self.spread(slot_of);
+        }
+        let class = class_of(slot, self.mask);
+        let table = &mut self.tables[class];
+        let before = table.allocation_size();
+        if table.len() == table.capacity() {
+            make_room(table, self.expected, slot_of);
+        }
+        let bucket = table.insert_unique(slot, entry, slot_of).bucket_index();
+        self.bytes = self.bytes + table.allocation_size() - before;
+        self.len += 1;
+        Place { class: class as u32, bucket: bucket as u32 }
+    }
+
+    pub(super) fn remove(&mut self, slot: u64, same: impl FnMut(&E) -> bool) -> Option<E> {
+        if self.len == 0 {
+            return None;
+        }
+        let class = class_of(slot, self.mask);
+        let (entry, _) = self.tables[class].find_entry(slot, same).ok()?.remove();
+        self.len -= 1;
+        Some(entry)
+    }
+
+    /// From one class to all of them.
+    pub(super) fn spread(&mut self, slot_of: impl Fn(&E) -> u64 + Copy) {
+        if self.mask > 0 {
+            return;
+        }
+        let all = std::mem::take(&mut self.tables[0]);
+        *self = Classes {
+            tables: (0..CLASSES).map(|_| HashTable::new()).collect(),
+            mask: CLASSES - 1,
+            expected: all.len() / CLASSES,
+            len: 0,
+            bytes: 0,
+        };
+        for entry in all {
+            let slot = slot_of(&entry);
+            self.insert(slot, entry, slot_of);
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &E> {
+        self.tables.iter().flat_map(HashTable::iter)
+    }
+
+    /// Walks on from where the cursor is, at most once around, visiting at most `most` entries. Entries may not be added
+    /// meanwhile.
+    pub(super) fn walk(&mut self, cursor: &mut Cursor, most: usize, visit: impl FnMut(&mut E) -> Walk) {
+        self.walk_and_take(cursor, most, visit, drop);
+    }
+
+    /// Takes out up to `most` entries.
+    pub(super) fn take_some(&mut self, cursor: &mut Cursor, most: usize, take: impl FnMut(E)) {
+        self.walk_and_take(cursor, most, |_| Walk::Drop, take);
+    }
+
+    fn walk_and_take(
+        &mut self,
+        cursor: &mut Cursor,
+        most: usize,
+        mut visit: impl FnMut(&mut E) -> Walk,
+        mut take: impl FnMut(E),
+    ) {
+        let (mut visited, mut left) = (0, self.tables.len() * STRIPES + 1);
+        cursor.class &= self.mask;
+        while left > 0 && self.len > 0 {
+            let table = &mut self.tables[cursor.class];
+            for bucket in cursor.buckets(table.num_buckets()) {
+                if visited == most {
+                    return;
+                }
+                cursor.bucket = bucket + 1;
+                let Ok(mut entry) = table.get_bucket_entry(bucket) else { continue };
+                visited += 1;
+                match visit(entry.get_mut()) {
+                    Walk::Keep => {}
+                    Walk::Drop => {
+                        take(entry.remove().0);
+                        self.len -= 1;
+                    }
+                    Walk::Stop => return,
+                }
+            }
+            cursor.next_class(self.mask);
+            left -= 1;
+        }
+    }
+
+    /// An entry near the cursor, which moves on; none when there is none nearby.
+    pub(super) fn sample(&self, cursor: &mut Cursor) -> Option<&E> {
+        const NEAR: usize = 16;
+        cursor.class &= self.mask;
+        let table = &self.tables[cursor.class];
+        let mut near = cursor.buckets(table.num_buckets()).take(NEAR);
+        let found = near.find_map(|bucket| table.get_bucket(bucket));
+        cursor.next_class(self.mask);
+        found
+    }
+
+    /// Gives memory back when a class fits well into half of what it has. Looks at one class, so that it can be called often.
+    pub(super) fn tidy(&mut self, class: usize, slot_of: impl Fn(&E) -> u64 + Copy) {
+        let table = &mut self.tables[class & self.mask];
+        if table.len() * 20 < full(table.num_buckets()) * 7 {
+            let before = table.allocation_size();
+            table.shrink_to(table.len() * 10 / 7, slot_of);
+            self.bytes = self.bytes + table.allocation_size() - before;
+        }
+    }
+
+    /// Merges the entries of one class, none of which is here, by moving the fewer of both. Gives how many those were.
+    pub(super) fn merge(
+        &mut self,
+        class: usize,
+        from: HashTable<E>,
+        slot_of: impl Fn(&E) -> u64 + Copy,
+    ) -> usize {
+        let mine = std::mem::take(&mut self.tables[class]);
+        self.bytes -= mine.allocation_size();
+        self.len += from.len();
+        let (mut all, fewer) = if from.len() > mine.len() { (from, mine) } else { (mine, from) };
+        let moved = fewer.len();
+        for entry in fewer {
+            all.insert_unique(slot_of(&entry), entry, slot_of);
+        }
+        self.bytes += all.allocation_size();
+        self.tables[class] = all;
+        moved
+    }
+
+    /// The same memory, with nothing in it.
+    pub(super) fn emptied(mut self) -> Self {
+        self.tables.iter_mut().for_each(HashTable::clear);
+        Classes { len: 0, ..self }
+    }
+
+    /// How many classes there are.
+    pub(super) fn classes(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// The same entries, each class behind a lock of its own.
+    pub(super) fn lock(self) -> Locked<E> {
+        let Classes { tables, mask, len, .. } = self;
+        Locked { tables: tables.into_iter().map(Mutex::new).collect(), mask, len }
+    }
+}
+
+/// What a table of so many buckets holds when it is full.
+fn full(buckets: usize) -> usize {
+    if buckets < 8 { buckets - 1 } else { buckets / 8 * 7 }
+}
+
+/// Makes room in a table that takes no more. One that is full of removed entries' marks is made anew at its size, where hashbrown
+/// would double it once it is half full: with entries coming and going it would never be fuller than that.
+fn make_room<E>(table: &mut HashTable<E>, expected: usize, slot_of: impl Fn(&E) -> u64 + Copy) {
+    if table.is_empty() {
+        table.reserve(expected.max(1), slot_of);
+        return;
+    }
+    let full = full(table.num_buckets());
+    let room = if table.len() * 10 > full * 9 { full + 1 } else { full };
+    let mut anew = HashTable::with_capacity(room);
+    for entry in table.drain() {
+        anew.insert_unique(slot_of(&entry), entry, slot_of);
+    }
+    *table = anew;
+}
+
+/// Entries that two threads look at: the task, and the one that writes them out.
+#[derive(Debug)]
+pub(super) struct Locked<E> {
+    tables: Vec<Mutex<HashTable<E>>>,
+    mask: usize,
+    /// As it was when they were locked up.
+    pub(super) len: usize,
+}
+
+impl<E> Locked<E> {
+    /// Locks the class that the slot belongs to. Entries may be changed; they cannot move.
+    pub(super) fn of(&self, slot: u64) -> MutexGuard<'_, HashTable<E>> {
+        self.class(class_of(slot, self.mask))
+    }
+
+    pub(super) fn class(&self, class: usize) -> MutexGuard<'_, HashTable<E>> {
+        // Nothing that panics runs under the lock but the user's own code for one entry.
+        self.tables[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn classes(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// Visits all entries. A class is locked for a few buckets at a time, so that nobody waits long; `between` is called
+    /// while none is.
+    ///
+    /// # Errors
+    /// The first of either.
+    pub(super) fn visit<C, X>(
+        &self,
+        with: &mut C,
+        mut visit: impl FnMut(&mut C, &mut E) -> Result<(), X>,
+        mut between: impl FnMut(&mut C) -> Result<(), X>,
+    ) -> Result<(), X> {
+        const FEW: usize = 512;
+        for class in 0..self.classes() {
+            let mut next = 0;
+            loop {
+                let mut table = self.class(class);
+                let all = table.num_buckets();
+                let end = (next + FEW).min(all);
+                for bucket in next..end {
+                    if let Some(entry) = table.get_bucket_mut(bucket) {
+                        visit(with, entry)?;
+                    }
+                }
+                drop(table);
+                between(with)?;
+                if end == all {
+                    break;
+                }
+                next = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the tables apart: one per class.
+    pub(super) fn into_tables(self) -> Vec<HashTable<E>> {
+        let inner = |table: Mutex<HashTable<E>>| table.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.tables.into_iter().map(inner).collect()
+    }
+}
+
+/// The class of a slot among so many: for tables that were taken apart.
+pub(super) fn class_among(slot: u64, classes: usize) -> usize {
+    class_of(slot, classes - 1)
+}
+
+#[cfg(test)]
+#[path = "classes_tests.rs"]
+mod tests;

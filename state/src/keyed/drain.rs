@@ -1,0 +1,220 @@
+//! Takes everything out of a cache, some at a time, with barriers in between; and reads everything in it.
+
+use std::mem::take;
+use std::ops::ControlFlow;
+
+use super::cache::Cache;
+use super::classes::{Classes, Cursor};
+use super::coder::{Route, Stamp};
+use super::generation::{Entry, SHADOWED, STORED, Void};
+use super::{Key, State};
+use crate::error::StateError;
+use crate::key::KeyGroup;
+use crate::keyspace;
+
+/// How far a drain has come. First what is in memory goes, in the order of the tables; then the rest, in the order of keys.
+#[derive(Debug)]
+pub(super) struct Drain<K> {
+    cursor: Cursor,
+    /// What was taken out while the backend may hold it. Hashed only if somebody asks or a barrier comes.
+    popped: Vec<K>,
+}
+
+impl<K> Default for Drain<K> {
+    fn default() -> Self {
+        Drain { cursor: Cursor::default(), popped: Vec::new() }
+    }
+}
+
+impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
+    /// Takes out up to `most` entries; false when there are no more and the map is as new.
+    ///
+    /// From the first call until it gives false nothing may be added.
+    pub(super) fn pop(
+        &mut self,
+        most: usize,
+        out: &mut Vec<(K, V)>,
+        keep: impl Fn(S) -> bool,
+    ) -> Result<bool, StateError> {
+        self.settle()?;
+        self.thaw_some(usize::MAX);
+        let end = out.len() + most;
+        let Drain { cursor, popped } = self.drain.get_or_insert_default();
+        let mut push = |entry: Entry<K, V, S>| {
+            if entry.flags & STORED != 0 {
+                popped.push(entry.key.clone());
+            }
+            if keep(entry.touched) {
+                out.push((entry.key, entry.value));
+            }
+        };
+        self.live.take_some(cursor, most, &mut push);
+        if self.live.is_empty() {
+            self.settled.take_some(cursor, most, &mut push);
+        }
+        if self.live.is_empty() && self.settled.is_empty() {
+            if let Some(pending) = &self.pending {
+                // All of it: it is bounded, and a walk that goes on later is not worth its bookkeeping.
+                let copy = |out: &mut Vec<(K, V)>, entry: &mut Entry<K, V, S>| {
+                    if entry.flags & SHADOWED == 0 {
+                        entry.flags |= SHADOWED;
+                        popped.push(entry.key.clone());
+                        if keep(entry.touched) {
+                            out.push((entry.key.clone(), entry.value.clone()));
+                        }
+                    }
+                    Ok::<(), StateError>(())
+                };
+                pending.generation.entries.visit(out, copy, |_| Ok(()))?;
+            }
+            if !self.complete && out.len() < end {
+                self.pop_stored(end, out, keep)?;
+            }
+            if self.is_drained() {
+                self.void_all();
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// True when the walk through the backend has come to its end, or needs none.
+    fn is_drained(&self) -> bool {
+        self.complete || self.void == Void::All
+    }
+
+    /// Takes entries out of the backend until `out` has `end`.
+    fn pop_stored(
+        &mut self,
+        end: usize,
+        out: &mut Vec<(K, V)>,
+        keep: impl Fn(S) -> bool,
+    ) -> Result<(), StateError> {
+        self.bury_popped();
+        let begun = match &self.void {
+            Void::Below(key) => key.clone(),
+            _ => Vec::new(),
+        };
+        let backend = self.home.backend.clone();
+        let groups: Vec<u16> = self.groups.iter().collect();
+        for group in groups {
+            let (from, to) = self.layout.bounds(group);
+            if !to.is_empty() && to <= begun {
+                continue;
+            }
+            let from = from.max(begun.clone());
+            let mut result = Ok(());
+            let mut last = Vec::new();
+            backend.scan(&from, &to, &mut |key, value| {
+                if out.len() >= end {
+                    return ControlFlow::Break(());
+                }
+                last.clear();
+                last.extend_from_slice(key);
+                result = self.stored(key, value, &keep).map(|entry| out.extend(entry));
+                if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            result?;
+            if out.len() >= end {
+                if !last.is_empty() {
+                    // The least key behind the last one.
+                    last.push(0);
+                    self.void = Void::Below(last);
+                }
+                return Ok(());
+            }
+            self.void =
+                Void::Below(keyspace::after_prefix(&keyspace::prefix(KeyGroup(group), self.layout.table)));
+        }
+        self.void = Void::All;
+        Ok(())
+    }
+
+    /// An entry of the backend, if it counts.
+    fn stored(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        keep: impl Fn(S) -> bool,
+    ) -> Result<Option<(K, V)>, StateError> {
+        let key = self.home.coder.read_key(self.layout, key)?;
+        if self.is_cached_below(R::slot(&key), &key) {
+            return Ok(None);
+        }
+        let Entry { key, value, touched, .. } = self.entry(key, value)?;
+        Ok(keep(touched).then_some((key, value)))
+    }
+
+    /// What was popped is gone, for all who ask.
+    pub(super) fn bury_popped(&mut self) {
+        let Some(drain) = &mut self.drain else { return };
+        for key in take(&mut drain.popped) {
+            self.gone.insert(R::slot(&key), key, |k| R::slot(k));
+        }
+    }
+
+    /// Forgets everything, in memory and in the backend: one range delete per group where there may be something.
+    pub(super) fn void_all(&mut self) {
+        self.live = Classes::default();
+        self.settled = Classes::default();
+        self.thaw = None;
+        self.gone = Classes::default();
+        self.absent.clear();
+        self.drain = None;
+        self.complete = true;
+        // What is being written now will be there too.
+        self.void = if self.groups.is_empty() && self.pending.is_none() { Void::Nothing } else { Void::All };
+        if let Some(pending) = &self.pending {
+            let shadow = |_: &mut (), entry: &mut Entry<K, V, S>| {
+                entry.flags |= SHADOWED;
+                Ok::<(), StateError>(())
+            };
+            let _ = pending.generation.entries.visit(&mut (), shadow, |()| Ok(()));
+        }
+    }
+
+    /// Visits every entry, in no order; those in the backend are not kept in memory.
+    pub(super) fn for_each(&mut self, mut visit: impl FnMut(&K, &V, S)) -> Result<(), StateError> {
+        self.bury_popped();
+        for entry in self.live.iter().chain(self.settled.iter()) {
+            visit(&entry.key, &entry.value, entry.touched);
+        }
+        let thawing = self.thaw.iter().flat_map(|thaw| thaw.tables[thaw.next..].iter().flatten());
+        for entry in thawing.filter(|entry| entry.flags & SHADOWED == 0) {
+            visit(&entry.key, &entry.value, entry.touched);
+        }
+        if let Some(pending) = &self.pending {
+            let mut frozen = |_: &mut (), entry: &mut Entry<K, V, S>| {
+                if entry.flags & SHADOWED == 0 {
+                    visit(&entry.key, &entry.value, entry.touched);
+                }
+                Ok::<(), StateError>(())
+            };
+            pending.generation.entries.visit(&mut (), &mut frozen, |()| Ok(()))?;
+        }
+        if self.complete {
+            return Ok(());
+        }
+        for group in self.groups.iter() {
+            let (from, to) = self.layout.bounds(group);
+            let mut result = Ok(());
+            self.home.backend.scan(&from, &to, &mut |key, value| {
+                result = (|| {
+                    let typed = self.home.coder.read_key(self.layout, key)?;
+                    let slot = R::slot(&typed);
+                    let elsewhere = self.is_void(key)
+                        || self.live.find(slot, |e| e.key == typed).is_some()
+                        || self.is_cached_below(slot, &typed);
+                    if !elsewhere {
+                        let entry = self.entry(typed, value)?;
+                        visit(&entry.key, &entry.value, entry.touched);
+                    }
+                    Ok(())
+                })();
+                if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            result?;
+        }
+        Ok(())
+    }
+}

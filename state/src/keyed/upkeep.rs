@@ -1,0 +1,379 @@
+//! What a cache does at batch ends and barriers: freeze, take settled entries back, count its memory, evict.
+
+use std::marker::PhantomData;
+use std::mem::{needs_drop, size_of, take};
+use std::sync::Arc;
+
+use super::cache::{Cache, Thaw, slot_of};
+use super::classes::{Classes, Cursor, Walk};
+use super::coder::{Route, Stamp};
+use super::generation::{
+    COPY, DIRTY, Entry, FrozenMap, Generation, Groups, Outcome, Pending, SEEN, SHADOWED, STORED, Void,
+    write_entry,
+};
+use super::{Key, State};
+use crate::backend::WriteBatch;
+use crate::error::StateError;
+use crate::store::Snapshot;
+
+/// How many settled entries are moved per batch end.
+const THAW: usize = 4_096;
+/// Dirty entries are evicted so many at a time at least: a sorted batch is cheaper than single writes.
+const EVICT: usize = 2_048;
+/// While a snapshot is not settled, caches may outgrow their budget by an eighth, or by this.
+const SLACK: usize = 64 << 10;
+
+/// What a cache knows of its memory.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    /// What the ledger was told.
+    told: usize,
+    /// What an entry owns outside the tables, on average; sampled.
+    heap: f32,
+    sampled: Cursor,
+    tidied: usize,
+}
+
+impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
+    /// The end of a batch: places are stale now.
+    ///
+    /// *Blocking*: writes to the backend when memory is short; waits for the snapshot when that is not settled and memory
+    /// is very short.
+    pub(super) fn batch_end(&mut self) -> Result<(), StateError> {
+        self.home.look_at_the_clock();
+        self.absent.clear();
+        self.settle()?;
+        if self.thaw.is_some() {
+            self.thaw_some(THAW);
+        }
+        self.sample();
+        let over = self.count();
+        if over > 0 { self.evict(over) } else { Ok(()) }
+    }
+
+    /// Freezes what changed since the last barrier. Costs nothing per entry.
+    ///
+    /// *Blocking*: waits until every earlier snapshot of the store is settled.
+    pub(super) fn freeze(&mut self, snapshot: &mut Snapshot) -> Result<(), StateError> {
+        snapshot.hold(&self.home.ledger).map_err(|cancelled| self.home.cancelled(cancelled))?;
+        self.settle()?;
+        if let Some(at) = self.home.event_time() {
+            snapshot.keep_event_time(at);
+        }
+        let void = match &self.void {
+            // What is taken out in order goes on: more will count no more at the next barrier.
+            Void::Below(_) => self.void.clone(),
+            _ => take(&mut self.void),
+        };
+        self.bury_popped();
+        if self.live.is_empty() && self.gone.is_empty() && void == Void::Nothing {
+            return Ok(());
+        }
+        let next = Classes::like(&self.live);
+        let live = std::mem::replace(&mut self.live, next);
+        let generation =
+            Arc::new(Generation { entries: live.lock(), gone: take(&mut self.gone).lock(), void });
+        let outcome = Arc::new(Outcome::default());
+        self.pending = Some(Pending { generation: generation.clone(), outcome: outcome.clone() });
+        snapshot.add(Box::new(FrozenMap::<K, V, S, R> {
+            generation: Some(generation),
+            outcome,
+            home: self.home.clone(),
+            layout: self.layout,
+            groups: self.groups.clone(),
+            route: PhantomData,
+        }));
+        Ok(())
+    }
+
+    /// True while a generation of it is frozen or thawing.
+    pub(super) fn is_settling(&self) -> bool {
+        self.pending.is_some() || self.thaw.is_some()
+    }
+
+    /// True when an empty map needs nothing more to be written.
+    pub(super) fn has_left_no_trace(&self) -> bool {
+        !self.is_settling() && self.void == Void::Nothing && self.gone.is_empty() && self.live.is_empty()
+    }
+
+    /// Deletes what an emptied map has in the backend, if that may be written now and enough of it has come together.
+    pub(super) fn delete_if_settled(&mut self) -> Result<(), StateError> {
+        self.settle()?;
+        self.thaw_some(usize::MAX);
+        if self.void == Void::All && self.home.ledger.is_settled() {
+            self.write_void()?;
+        }
+        Ok(())
+    }
+
+    fn write_void(&mut self) -> Result<(), StateError> {
+        let mut batch = WriteBatch::default();
+        self.void.write(self.layout, &self.groups, &mut batch);
+        self.home.backend.write(&batch)?;
+        self.void = Void::Nothing;
+        self.groups = Groups::default();
+        Ok(())
+    }
+
+    /// Sees whether the pending generation is written, and takes it back.
+    pub(super) fn settle(&mut self) -> Result<(), StateError> {
+        let Some(written) = self.pending.as_ref().and_then(|pending| pending.outcome.written()) else {
+            return Ok(());
+        };
+        self.thaw_some(usize::MAX);
+        let Some(Pending { generation, outcome }) = self.pending.take() else { return Ok(()) };
+        let generation = match Arc::try_unwrap(generation) {
+            Ok(generation) => generation,
+            Err(generation) => {
+                // Whoever settled it still holds it for a moment.
+                self.pending = Some(Pending { generation, outcome });
+                return Ok(());
+            }
+        };
+        if written && generation.void == Void::All {
+            self.groups = outcome.groups();
+        } else {
+            self.groups.add_all(&outcome.groups());
+        }
+        if written {
+            self.thaw = Some(Thaw { tables: generation.entries.into_tables(), next: 0 });
+        } else {
+            self.take_back(generation);
+        }
+        Ok(())
+    }
+
+    /// The generation was not written: what was dirty is dirty again, what was to go is still to go.
+    fn take_back(&mut self, generation: Generation<K, V, S>) {
+        // What was taken out in order then is part of what has been taken out by now.
+        if generation.void == Void::All {
+            self.void = Void::All;
+        }
+        for key in generation.gone.into_tables().into_iter().flatten() {
+            let slot = R::slot(&key);
+            let there = self.live.find(slot, |e| e.key == key).is_some()
+                || self.gone.find(slot, |k| *k == key).is_some();
+            if !there {
+                self.gone.insert(slot, key, |k| R::slot(k));
+            }
+        }
+        for mut entry in generation.entries.into_tables().into_iter().flatten() {
+            let slot = R::slot(&entry.key);
+            let dirty = entry.flags & DIRTY;
+            if entry.flags & SHADOWED != 0 {
+                if let Some(place) = self.live.find(slot, |e| e.key == entry.key) {
+                    self.live.at_mut(place).flags |= dirty | STORED;
+                }
+                continue;
+            }
+            entry.flags = dirty | STORED | (entry.flags & SEEN);
+            let into = if dirty != 0 { &mut self.live } else { &mut self.settled };
+            into.insert(slot, entry, slot_of::<K, V, S, R>);
+        }
+    }
+
+    /// Moves a number of thawing entries, in whole classes, to the settled ones.
+    pub(super) fn thaw_some(&mut self, most: usize) {
+        let Some(mut thaw) = self.thaw.take() else { return };
+        let mut moved = 0;
+        while moved < most && thaw.next < thaw.tables.len() {
+            let mut table = take(&mut thaw.tables[thaw.next]);
+            table.retain(|entry| {
+                let counts = entry.flags & SHADOWED == 0;
+                entry.flags = STORED | (entry.flags & SEEN);
+                counts
+            });
+            if self.home.ttl.is_some() {
+                let expired = |entry: &mut Entry<K, V, S>| self.home.is_over(entry.touched.millis());
+                for Entry { key, .. } in table.extract_if(expired) {
+                    self.gone.insert(R::slot(&key), key, |k| R::slot(k));
+                }
+            }
+            if thaw.tables.len() > self.settled.classes() {
+                self.settled.spread(slot_of::<K, V, S, R>);
+            }
+            if thaw.tables.len() == self.settled.classes() {
+                moved += self.settled.merge(thaw.next, table, slot_of::<K, V, S, R>);
+            } else {
+                moved += table.len();
+                for entry in table {
+                    self.settled.insert(R::slot(&entry.key), entry, slot_of::<K, V, S, R>);
+                }
+            }
+            thaw.next += 1;
+        }
+        if thaw.next < thaw.tables.len() {
+            self.thaw = Some(thaw);
+        }
+    }
+
+    /// How many entries are in memory.
+    pub(super) fn entries(&self) -> usize {
+        self.live.len()
+            + self.settled.len()
+            + self.pending.as_ref().map_or(0, |pending| pending.generation.entries.len)
+            + self.thaw.as_ref().map_or(0, Thaw::len)
+    }
+
+    /// Sees what one entry owns outside the table: about what it takes encoded, and what allocating costs.
+    fn sample(&mut self) {
+        if !needs_drop::<K>() && !needs_drop::<V>() {
+            return;
+        }
+        let tier = if self.live.is_empty() { &self.settled } else { &self.live };
+        let Some(entry) = tier.sample(&mut self.account.sampled) else { return };
+        let mut bytes = Vec::new();
+        let encoded = self.home.coder.key::<R>(self.layout, &entry.key, &mut bytes);
+        if encoded.and_then(|_| self.home.coder.value(&entry.value, None, &mut bytes)).is_ok() {
+            let seen = (bytes.len() + 24) as f32;
+            let mean = &mut self.account.heap;
+            *mean = if *mean == 0.0 { seen } else { *mean + (seen - *mean) / 32.0 };
+        }
+    }
+
+    /// Tells the ledger what this cache uses; gives how much of it is too much.
+    fn count(&mut self) -> usize {
+        // Removed entries leave room in their tables: one class a time is made smaller if it is worth it.
+        self.account.tidied += 1;
+        self.settled.tidy(self.account.tidied, slot_of::<K, V, S, R>);
+        if self.home.ledger.is_over() {
+            // Else its room is there for what is to come.
+            self.live.tidy(self.account.tidied, slot_of::<K, V, S, R>);
+        }
+        self.gone.tidy(self.account.tidied, |k| R::slot(k));
+
+        let gone = self.gone.bytes() + self.gone.len() * self.account.heap as usize;
+        let used = self.entries() * self.per_entry() + gone;
+        let before = std::mem::replace(&mut self.account.told, used);
+        let all = self.home.ledger.account(before, used);
+        let over = all.saturating_sub(self.home.ledger.limit);
+        // Its share of that: the other caches of the store do theirs.
+        (over as f64 * used as f64 / all.max(1) as f64).ceil() as usize
+    }
+
+    /// What an entry takes on average, its share of the free room in the tables included.
+    ///
+    /// The tables' own bytes would not do: dropping entries leaves them as they are, so that one would drop more and more.
+    fn per_entry(&self) -> usize {
+        (size_of::<Entry<K, V, S>>() + 1) * 15 / 8 + self.account.heap as usize
+    }
+
+    /// Makes room for so many bytes, as far as this cache can.
+    fn evict(&mut self, mut over: usize) -> Result<(), StateError> {
+        loop {
+            self.thaw_some(usize::MAX);
+            let wanted = over / self.per_entry() + 1;
+            let mut left = wanted - self.drop_settled(wanted);
+            if left > 0 && self.home.ledger.is_settled() {
+                left -= self.write_live(left.max(EVICT))?.min(left);
+            } else if left > 0 {
+                left -= self.drop_clean_live(left);
+            }
+            over = self.count();
+            let ledger = &self.home.ledger;
+            let very_short = over > (ledger.limit / 8).max(SLACK);
+            if left == 0 || !very_short || ledger.is_settled() {
+                return Ok(());
+            }
+            ledger.wait().map_err(|cancelled| self.home.cancelled(cancelled))?;
+            self.settle()?;
+        }
+    }
+
+    /// Drops settled entries that were not touched since they were last passed over.
+    fn drop_settled(&mut self, wanted: usize) -> usize {
+        let mut dropped = 0;
+        // Twice around at most: the first time may only take marks away.
+        for _ in 0..2 {
+            let most = self.settled.len();
+            self.settled.walk(&mut self.sweep[0], most, |entry| {
+                if dropped == wanted {
+                    Walk::Stop
+                } else if entry.flags & SEEN != 0 {
+                    entry.flags &= !SEEN;
+                    Walk::Keep
+                } else {
+                    dropped += 1;
+                    Walk::Drop
+                }
+            });
+        }
+        self.complete &= dropped == 0;
+        dropped
+    }
+
+    /// Drops live entries that need not be written.
+    fn drop_clean_live(&mut self, wanted: usize) -> usize {
+        let mut dropped = 0;
+        let most = self.live.len();
+        self.live.walk(&mut self.sweep[1], most, |entry| {
+            if dropped == wanted {
+                Walk::Stop
+            } else if entry.flags & (DIRTY | COPY) != 0 {
+                Walk::Keep
+            } else {
+                dropped += 1;
+                Walk::Drop
+            }
+        });
+        self.complete &= dropped == 0;
+        dropped
+    }
+
+    /// Writes what must be written of live entries that were not touched for a while, and drops them.
+    fn write_live(&mut self, wanted: usize) -> Result<usize, StateError> {
+        if self.void == Void::All {
+            self.write_void()?;
+        }
+        let mut batch = WriteBatch::default();
+        if self.gone.len() * 4 > self.live.len() {
+            self.write_gone(&mut batch)?;
+        }
+        let Cache { live, sweep, home, layout, groups, .. } = self;
+        let (mut dropped, mut failed) = (0, Ok(()));
+        for _ in 0..2 {
+            let most = live.len();
+            live.walk(&mut sweep[1], most, |entry| {
+                if dropped == wanted || failed.is_err() {
+                    return Walk::Stop;
+                }
+                if entry.flags & SEEN != 0 {
+                    entry.flags &= !SEEN;
+                    return Walk::Keep;
+                }
+                if entry.flags & DIRTY != 0 {
+                    failed = write_entry::<K, V, S, R>(home, *layout, entry, &mut batch, groups);
+                    if failed.is_err() {
+                        return Walk::Stop;
+                    }
+                }
+                dropped += 1;
+                Walk::Drop
+            });
+        }
+        failed?;
+        batch.sort();
+        self.home.backend.write(&batch)?;
+        self.complete &= dropped == 0;
+        Ok(dropped)
+    }
+
+    /// Deletes what is gone.
+    fn write_gone(&mut self, batch: &mut WriteBatch) -> Result<(), StateError> {
+        let (home, layout) = (&self.home, self.layout);
+        for key in self.gone.iter() {
+            batch.delete_with(|into| home.coder.key::<R>(layout, key, into))?;
+        }
+        batch.sort();
+        home.backend.write(batch)?;
+        batch.clear();
+        self.gone = Classes::default();
+        Ok(())
+    }
+}
+
+impl<K, V, S, R> Drop for Cache<K, V, S, R> {
+    fn drop(&mut self) {
+        self.home.ledger.account(self.account.told, 0);
+    }
+}

@@ -133,6 +133,12 @@ fn crates_are_named_only_where_they_belong() {
     for (path, text) in sources() {
         let code = code_of(&text);
         for (name, places) in PLACES {
+            // A package that cannot name a crate may call a method like it.
+            let package = path.split('/').next().unwrap_or_default();
+            let owned = OWNERS.iter().find(|(owned, _)| owned.replace('-', "_") == *name);
+            if owned.is_some_and(|(_, owners)| !owners.contains(&&*format!("weir-{package}"))) {
+                continue;
+            }
             if let Some(line) = line_naming(&code, name)
                 && !places.iter().any(|place| path.starts_with(place))
             {

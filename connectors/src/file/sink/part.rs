@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use fail::fail_point;
 use serde::{Deserialize, Serialize};
 use weir_engine::{Result, TaskError};
 
@@ -107,6 +108,7 @@ impl Part {
     /// Waits until all of it is on the disk.
     pub(super) fn sync(&mut self) -> Result<()> {
         if std::mem::take(&mut self.dirty) {
+            fail_point!("file_sink::before_sync", |_| Err(injected("file_sink::before_sync")));
             self.medium.file().sync_all().map_err(|e| cannot("write to the disk", &self.path, e))?;
         }
         Ok(())
@@ -144,10 +146,12 @@ pub(super) fn publish(folder: &Path, prepared: &Prepared, taken_away: bool) -> R
     };
     match (hidden, visible) {
         (Some(bytes), None) if bytes == prepared.bytes => {
+            fail_point!("file_sink::before_rename", |_| Err(injected("file_sink::before_rename")));
             fs::rename(&temp, &name).map_err(|e| {
                 TaskError::external(format!("cannot rename {} to {}", temp.display(), prepared.name))
                     .caused_by(e)
             })?;
+            fail_point!("file_sink::after_rename", |_| Err(injected("file_sink::after_rename")));
             Ok(true)
         }
         (None, Some(bytes)) if bytes == prepared.bytes => Ok(false),
@@ -173,6 +177,7 @@ pub(super) fn publish(folder: &Path, prepared: &Prepared, taken_away: bool) -> R
 
 /// Makes the names in `folder` durable.
 pub(super) fn sync_folder(folder: &Path) -> Result<()> {
+    fail_point!("file_sink::before_folder_sync", |_| Err(injected("file_sink::before_folder_sync")));
     // Elsewhere a folder cannot be opened, and renames are durable by themselves or not at all.
     if cfg!(unix) {
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
@@ -187,6 +192,12 @@ pub(super) fn remove(path: &Path) -> Result<()> {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(cannot("remove", path, e)),
         _ => Ok(()),
     }
+}
+
+/// A test wants this step to fail.
+#[cfg_attr(not(feature = "failpoints"), allow(dead_code, reason = "fail points are nothing then"))]
+fn injected(point: &str) -> TaskError {
+    TaskError::external(format!("fail point {point}"))
 }
 
 fn length(path: &Path) -> Result<Option<u64>> {

@@ -36,7 +36,7 @@ const PREPARED: &str = "prepared";
 /// [`FileSink::roll_bytes`]; none when it got no record. Files whose names begin with a dot are none of a reader's business.
 ///
 /// *After a failure* the next life shows what the checkpoint counts as written, and removes what was written since. It never
-/// touches visible files: a job that begins anew in a folder with files adds to them.
+/// touches visible files: a job that begins anew, or from anything but its last checkpoint, adds to those that are there.
 ///
 /// *The folder* is made if it is not there. It may hold the files of several sinks, but not of two jobs whose sinks have the
 /// same uid: each would take the other's unfinished files for its own leftovers.

@@ -342,8 +342,13 @@ impl Writer {
                         "nobody reads it from offset"
                     };
                     let unread = ledger.unread(read);
+                    let hint = if self.cx.takes_checkpoints() {
+                        " (if that is this job, it waits for itself: write from another)"
+                    } else {
+                        ""
+                    };
                     tracing::warn!(
-                        "holding back: topic {topic}, partition {partition} has {unread} unread records; {reader} {read}"
+                        "holding back: topic {topic}, partition {partition} has {unread} unread records; {reader} {read}{hint}"
                     );
                 }
             }

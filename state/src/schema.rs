@@ -4,9 +4,56 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::codec::{CodecError, CodecId};
 use crate::value::Head;
+
+/// A list as it is stored: when each element was last touched, or nothing of that, and the elements.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Listed<T> {
+    /// Empty where no TTL was ever on. `i64::MIN` for what was there before it was.
+    pub(crate) touched: Vec<i64>,
+    pub(crate) elements: Vec<T>,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Listed { touched: Vec::new(), elements: Vec::new() }
+    }
+}
+
+impl<T> Listed<T> {
+    pub(crate) fn push(&mut self, element: T, touched: Option<i64>) {
+        if touched.is_some() || !self.touched.is_empty() {
+            self.touched.resize(self.elements.len(), i64::MIN);
+            self.touched.push(touched.unwrap_or(i64::MIN));
+        }
+        self.elements.push(element);
+    }
+
+    fn touched(&self, at: usize) -> Option<i64> {
+        self.touched.get(at).copied().filter(|touched| *touched != i64::MIN)
+    }
+
+    /// True when an element has such a time.
+    pub(crate) fn has(&self, over: impl Fn(Option<i64>) -> bool) -> bool {
+        (0..self.elements.len()).any(|at| over(self.touched(at)))
+    }
+
+    /// Removes the elements with such a time.
+    pub(crate) fn remove_if(&mut self, over: impl Fn(Option<i64>) -> bool) {
+        let keep: Vec<bool> = (0..self.elements.len()).map(|at| !over(self.touched(at))).collect();
+        let mut kept = keep.iter();
+        self.elements.retain(|_| *kept.next().unwrap_or(&true));
+        let mut kept = keep.iter();
+        self.touched.retain(|_| *kept.next().unwrap_or(&true));
+    }
+
+    fn map<U>(self, step: impl Fn(T) -> U) -> Listed<U> {
+        Listed { touched: self.touched, elements: self.elements.into_iter().map(step).collect() }
+    }
+}
 
 type Older<V> = Arc<dyn Fn(u32, CodecId, &[u8]) -> Result<V, CodecError> + Send + Sync>;
 
@@ -32,11 +79,18 @@ pub struct Schema<V> {
     version: u32,
     oldest: u32,
     older: Option<Older<V>>,
+    /// The same for lists of it.
+    older_lists: Option<Older<Listed<V>>>,
 }
 
 impl<V> Clone for Schema<V> {
     fn clone(&self) -> Self {
-        Schema { version: self.version, oldest: self.oldest, older: self.older.clone() }
+        Schema {
+            version: self.version,
+            oldest: self.oldest,
+            older: self.older.clone(),
+            older_lists: self.older_lists.clone(),
+        }
     }
 }
 
@@ -54,7 +108,7 @@ impl<V: DeserializeOwned + 'static> Schema<V> {
 
     /// A chain whose older steps are gone, since no checkpoint has values that old any more. Versions are 1 to 63.
     pub fn starting_at(version: u32) -> Self {
-        Schema { version, oldest: version, older: None }
+        Schema { version, oldest: version, older: None, older_lists: None }
     }
 
     /// The version after those of `old`: `step` makes a `V` of the last of them.
@@ -62,13 +116,24 @@ impl<V: DeserializeOwned + 'static> Schema<V> {
         old: Schema<O>,
         step: impl Fn(O) -> V + Send + Sync + 'static,
     ) -> Self {
+        let (version, oldest) = (old.version + 1, old.oldest);
+        let step = Arc::new(step);
+        let (old_lists, step_each) = (old.clone().of_lists(), step.clone());
         Schema {
-            version: old.version + 1,
-            oldest: old.oldest,
+            version,
+            oldest,
             older: Some(Arc::new(move |version, codec, bytes| {
-                old.decode_version(version, codec, bytes).map(&step)
+                old.decode_version(version, codec, bytes).map(&*step)
+            })),
+            older_lists: Some(Arc::new(move |version, codec, bytes| {
+                old_lists.decode_version(version, codec, bytes).map(|list| list.map(&*step_each))
             })),
         }
+    }
+
+    /// The versions of lists of it.
+    pub(crate) fn of_lists(self) -> Schema<Listed<V>> {
+        Schema { version: self.version, oldest: self.oldest, older: self.older_lists, older_lists: None }
     }
 
     /// The number of the version that `V` is.

@@ -32,6 +32,8 @@ impl CodecId {
     pub const ORDERED: CodecId = CodecId(3);
     /// [`Ordered`] behind a namespace: the codec of keys that lie in namespaces. Encodes and decodes nothing by itself.
     pub const NAMESPACED: CodecId = CodecId(4);
+    /// [`Ordered`] twice: the codec of keys of maps that lie under keys. Encodes and decodes nothing by itself.
+    pub const NESTED: CodecId = CodecId(5);
 
     /// Appends the value's bytes.
     ///
@@ -74,6 +76,7 @@ impl fmt::Display for CodecId {
             CodecId::POSTCARD => f.write_str("postcard"),
             CodecId::ORDERED => f.write_str("ordered"),
             CodecId::NAMESPACED => f.write_str("ordered in namespaces"),
+            CodecId::NESTED => f.write_str("ordered within keys"),
             CodecId(n) => write!(f, "codec {n}"),
         }
     }

@@ -5,55 +5,21 @@
 //! its deletion is written.
 // HOT: `find`, `at` and `at_mut` of a live key: one probe. No allocation, lock, log, clock or `dyn`.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use serde::Serialize;
 
+use super::Key;
+use super::cell::{After, Cell, One, Stamp};
 use super::classes::{Classes, Cursor, Place, class_among};
-use super::coder::{ByFirst, Coder, Layout, Route, Stamp};
+use super::coder::Layout;
 use super::drain::Drain;
 use super::generation::{COPY, DIRTY, Entry, Groups, Pending, SEEN, SHADOWED, STORED, Void};
 use super::home::Home;
 use super::upkeep::Account;
-use super::{Key, State};
-use crate::codec::{Codec, Ordered};
 use crate::error::StateError;
-use crate::key::{KeyHash, key_hash};
-
-/// A key that is looked for: borrowed, perhaps in parts.
-pub(crate) trait Probe<K, R>: Copy + Serialize {
-    fn is(self, key: &K) -> bool;
-    fn own(self) -> K;
-    fn owner(self) -> KeyHash;
-}
-
-impl<K: Key, R: Route<K>> Probe<K, R> for &K {
-    #[inline]
-    fn is(self, key: &K) -> bool {
-        self == key
-    }
-    fn own(self) -> K {
-        self.clone()
-    }
-    fn owner(self) -> KeyHash {
-        R::owner(self)
-    }
-}
-
-impl<K: Key, M: Key> Probe<(K, M), ByFirst> for (&K, &M) {
-    #[inline]
-    fn is(self, key: &(K, M)) -> bool {
-        self.1 == &key.1 && self.0 == &key.0
-    }
-    fn own(self) -> (K, M) {
-        (self.0.clone(), self.1.clone())
-    }
-    fn owner(self) -> KeyHash {
-        key_hash(self.0)
-    }
-}
+use crate::key::key_hash;
+use crate::keyed::State;
 
 /// A settled generation on its way into the settled tier, class by class.
 pub(super) struct Thaw<E> {
@@ -74,14 +40,14 @@ impl<E> Thaw<E> {
 }
 
 /// One map's part of a table, in memory as far as that reaches.
-pub(crate) struct Cache<K, V, S, R> {
+pub(crate) struct Cache<K, C, V> {
     /// What was touched since the last barrier.
-    pub(super) live: Classes<Entry<K, V, S>>,
+    pub(super) live: Classes<Entry<K, C>>,
     /// What was frozen at the last barrier and is not yet known to be written.
-    pub(super) pending: Option<Pending<K, V, S>>,
-    pub(super) thaw: Option<Thaw<Entry<K, V, S>>>,
+    pub(super) pending: Option<Pending<K, C>>,
+    pub(super) thaw: Option<Thaw<Entry<K, C>>>,
     /// Clean entries that were not touched since some barrier.
-    pub(super) settled: Classes<Entry<K, V, S>>,
+    pub(super) settled: Classes<Entry<K, C>>,
     /// Keys that no tier below the live one counts for.
     pub(super) gone: Classes<K>,
     /// Keys that the backend was asked for in this batch and does not hold.
@@ -98,18 +64,22 @@ pub(crate) struct Cache<K, V, S, R> {
     pub(super) home: Arc<Home<K, V>>,
     pub(super) layout: Layout,
     bytes: [Vec<u8>; 2],
-    route: PhantomData<fn() -> R>,
 }
 
-/// Where an entry's key has its slot.
+/// Where a key has its slot; for a record's key it is known from the hash that came with it.
 #[inline]
-pub(super) fn slot_of<K, V, S, R: Route<K>>(entry: &Entry<K, V, S>) -> u64 {
-    R::slot(&entry.key)
+pub(super) fn slot<K: Key>(key: &K) -> u64 {
+    key_hash(key).in_group()
 }
 
-impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
+#[inline]
+pub(super) fn slot_of<K: Key, C>(entry: &Entry<K, C>) -> u64 {
+    slot(&entry.key)
+}
+
+impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     /// `groups`: where the backend may hold something of it.
-    pub(super) fn new(home: Arc<Home<K, V>>, namespace: Option<i64>, groups: Groups) -> Self {
+    pub(super) fn new(home: Arc<Home<K, C::Value>>, namespace: Option<i64>, groups: Groups) -> Self {
         Cache {
             live: Classes::default(),
             pending: None,
@@ -126,14 +96,13 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
             layout: Layout { table: home.table, namespace },
             home,
             bytes: Default::default(),
-            route: PhantomData,
         }
     }
 
     /// Where the key is, brought into the live tier if it was below.
     #[inline]
-    pub(super) fn find<Q: Probe<K, R>>(&mut self, slot: u64, key: Q) -> Result<Option<Place>, StateError> {
-        match self.live.find(slot, |e| key.is(&e.key)) {
+    pub(super) fn find(&mut self, slot: u64, key: &K) -> Result<Option<Place>, StateError> {
+        match self.live.find(slot, |e| e.key == *key) {
             Some(place) => Ok(Some(place)),
             None => self.recall(slot, key),
         }
@@ -142,7 +111,7 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
     /// # Panics
     /// When the place is stale and empty.
     #[inline]
-    pub(super) fn at(&self, place: Place) -> &Entry<K, V, S> {
+    pub(super) fn at(&self, place: Place) -> &Entry<K, C> {
         self.live.at(place)
     }
 
@@ -151,7 +120,7 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
     /// # Panics
     /// When the place is stale and empty.
     #[inline]
-    pub(super) fn at_mut(&mut self, place: Place) -> &mut Entry<K, V, S> {
+    pub(super) fn at_mut(&mut self, place: Place) -> &mut Entry<K, C> {
         let entry = self.live.at_mut(place);
         entry.flags |= DIRTY | SEEN;
         entry
@@ -169,64 +138,77 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
 
     /// Looks for a key that is not live.
     #[inline]
-    fn recall<Q: Probe<K, R>>(&mut self, slot: u64, key: Q) -> Result<Option<Place>, StateError> {
+    fn recall(&mut self, slot: u64, key: &K) -> Result<Option<Place>, StateError> {
         if self.is_alone() { Ok(None) } else { self.recall_from_below(slot, key) }
     }
 
     #[inline(never)]
-    fn recall_from_below<Q: Probe<K, R>>(&mut self, slot: u64, key: Q) -> Result<Option<Place>, StateError> {
+    fn recall_from_below(&mut self, slot: u64, key: &K) -> Result<Option<Place>, StateError> {
         self.bury_popped();
-        if self.gone.find(slot, |k| key.is(k)).is_some() {
+        if self.gone.find(slot, |k| k == key).is_some() {
             return Ok(None);
         }
         if let Some(entry) = self.take_from_below(slot, key) {
-            return Ok(Some(self.live.insert(slot, entry, slot_of::<K, V, S, R>)));
+            return Ok(Some(self.live.insert(slot, entry, slot_of)));
         }
         if self.complete || self.is_known_absent(slot, key) {
             return Ok(None);
         }
         let [mut bytes, mut value] = std::mem::take(&mut self.bytes);
         bytes.clear();
-        let read = self
-            .encode(key, &mut bytes)
-            .and_then(|()| Ok(!self.is_void(&bytes) && self.home.backend.get(&bytes, &mut value)?))
-            .and_then(|there| if there { self.entry(key.own(), &value).map(Some) } else { Ok(None) });
+        let read = self.home.coder.key(self.layout, key, &mut bytes).and_then(|_| {
+            if self.is_void(&bytes) { Ok(None) } else { C::load(&self.home, &bytes, &mut value) }
+        });
         self.bytes = [bytes, value];
         Ok(match read? {
-            Some(entry) => Some(self.live.insert(slot, entry, slot_of::<K, V, S, R>)),
+            Some(cell) => {
+                let entry = Entry { key: key.clone(), cell, flags: SEEN | STORED };
+                Some(self.live.insert(slot, entry, slot_of))
+            }
             None => {
-                self.absent.insert_unique(slot, key.own(), |k| R::slot(k));
+                self.absent.insert_unique(slot, key.clone(), self::slot);
                 None
             }
         })
     }
 
     /// Takes the key's entry out of a tier below the live one, or a copy of it while it is frozen.
-    fn take_from_below<Q: Probe<K, R>>(&mut self, slot: u64, key: Q) -> Option<Entry<K, V, S>> {
+    fn take_from_below(&mut self, slot: u64, key: &K) -> Option<Entry<K, C>> {
         if let Some(pending) = &self.pending {
             let mut class = pending.generation.entries.of(slot);
-            let found = class.find_mut(slot, |e| key.is(&e.key) && e.flags & SHADOWED == 0);
+            let found = class.find_mut(slot, |e| e.key == *key && e.flags & SHADOWED == 0);
             if let Some(entry) = found {
                 entry.flags |= SHADOWED;
-                return Some(Entry { flags: SEEN | STORED | COPY, ..entry.clone() });
+                let (key, cell) = (entry.key.clone(), entry.cell.copied());
+                return Some(Entry { key, cell, flags: SEEN | STORED | COPY });
             }
         }
-        let thawing =
-            self.thaw.as_mut().and_then(|t| t.remove(slot, |e| key.is(&e.key) && e.flags & SHADOWED == 0));
-        let mut entry = thawing.or_else(|| self.settled.remove(slot, |e| key.is(&e.key)))?;
-        entry.flags = SEEN | STORED;
-        Some(entry)
+        let here = |e: &Entry<K, C>| e.key == *key && e.flags & SHADOWED == 0;
+        let thawing = self.thaw.as_mut().and_then(|thaw| thaw.remove(slot, here));
+        if let Some(mut entry) = thawing {
+            // Not yet visited since it was written.
+            return match entry.cell.written(&self.home) {
+                After::Keep => Some(Entry { flags: SEEN | STORED, ..entry }),
+                After::Forget => None,
+                After::Bury => {
+                    self.gone.insert(slot, entry.key, self::slot);
+                    None
+                }
+            };
+        }
+        let entry = self.settled.remove(slot, |e| e.key == *key)?;
+        Some(Entry { flags: SEEN | STORED, ..entry })
     }
 
     /// True when the backend was asked already, or the deletion of the key is on its way.
-    fn is_known_absent<Q: Probe<K, R>>(&self, slot: u64, key: Q) -> bool {
-        self.absent.find(slot, |k| key.is(k)).is_some() || self.is_going(slot, key)
+    pub(super) fn is_known_absent(&self, slot: u64, key: &K) -> bool {
+        self.absent.find(slot, |k| k == key).is_some() || self.is_going(slot, key)
     }
 
     /// True when the pending generation deletes the key.
-    fn is_going<Q: Probe<K, R>>(&self, slot: u64, key: Q) -> bool {
+    fn is_going(&self, slot: u64, key: &K) -> bool {
         let going = self.pending.as_ref().map(|pending| &pending.generation.gone);
-        going.is_some_and(|gone| gone.of(slot).find(slot, |k| key.is(k)).is_some())
+        going.is_some_and(|gone| gone.of(slot).find(slot, |k| k == key).is_some())
     }
 
     /// True when what the backend holds under this key counts no more.
@@ -239,22 +221,23 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
         void(&self.void) || self.pending.as_ref().is_some_and(|p| void(&p.generation.void))
     }
 
-    /// Adds a value for a key that `find` has not found.
+    /// Adds a cell for a key that `find` has not found.
     ///
     /// # Errors
     /// The map is being drained.
-    pub(super) fn insert(&mut self, slot: u64, key: K, value: V) -> Result<Place, StateError> {
+    pub(super) fn insert(&mut self, slot: u64, key: K, mut cell: C) -> Result<Place, StateError> {
         if self.drain.is_some() {
             return Err(self
                 .home
                 .misused("a map that is being drained takes nothing new: drain it to its end"));
         }
-        let stored = self.gone.remove(slot, |k| *k == key).is_some()
-            || self.is_going(slot, &key)
-            || !(self.complete || self.no_longer_absent(slot, &key));
+        let deleted = self.gone.remove(slot, |k| *k == key).is_some() || self.is_going(slot, &key);
+        if deleted {
+            cell.replaces_deleted();
+        }
+        let stored = deleted || !(self.complete || self.no_longer_absent(slot, &key));
         let flags = DIRTY | SEEN | if stored { STORED } else { 0 };
-        let entry = Entry { key, value, touched: S::at(self.home.now()), flags };
-        Ok(self.live.insert(slot, entry, slot_of::<K, V, S, R>))
+        Ok(self.live.insert(slot, Entry { key, cell, flags }, slot_of))
     }
 
     fn no_longer_absent(&mut self, slot: u64, key: &K) -> bool {
@@ -262,65 +245,21 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
     }
 
     /// Removes the key from wherever it is. Asks no disk.
-    pub(super) fn remove<Q: Probe<K, R>>(&mut self, slot: u64, key: Q) {
+    pub(super) fn remove(&mut self, slot: u64, key: &K) {
         self.bury_popped();
-        let stored = if let Some(entry) = self.live.remove(slot, |e| key.is(&e.key)) {
+        let stored = if let Some(entry) = self.live.remove(slot, |e| e.key == *key) {
             entry.flags & STORED != 0
-        } else if self.is_alone() || self.gone.find(slot, |k| key.is(k)).is_some() {
+        } else if self.is_alone() || self.gone.find(slot, |k| k == key).is_some() {
             false
         } else if self.take_from_below(slot, key).is_some() {
             true
         } else {
-            !self.complete && !self.is_known_absent(slot, key)
+            // Expired just now: it is gone already.
+            let gone = self.gone.find(slot, |k| k == key).is_some();
+            !gone && !self.complete && !self.is_known_absent(slot, key)
         };
         if stored {
-            self.gone.insert(slot, key.own(), |k| R::slot(k));
-        }
-    }
-
-    /// Looks many keys up at once, so that `find` needs no disk for them until the end of the batch.
-    pub(super) fn prefetch<'a>(
-        &mut self,
-        keys: impl Iterator<Item = (u64, &'a K)>,
-    ) -> Result<(), StateError> {
-        if self.complete {
-            return Ok(());
-        }
-        let mut wanted = Vec::new();
-        for (slot, key) in keys {
-            if self.live.find(slot, |e| e.key == *key).is_some() || self.is_cached_below(slot, key) {
-                continue;
-            }
-            let mut bytes = Vec::with_capacity(24);
-            self.encode::<&K>(key, &mut bytes)?;
-            wanted.push((bytes, slot, key));
-        }
-        wanted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        wanted.dedup_by(|a, b| a.0 == b.0);
-        let (keys, wanted): (Vec<Vec<u8>>, Vec<(u64, &K)>) =
-            wanted.into_iter().map(|(bytes, slot, key)| (bytes, (slot, key))).unzip();
-        let mut next = 0;
-        let mut failed = Ok(());
-        let backend = self.home.backend.clone();
-        backend.get_many(&keys, &mut |at, value| {
-            self.note_absent(&wanted[next..at]);
-            next = at + 1;
-            let (slot, key) = wanted[at];
-            if self.is_void(&keys[at]) {
-                return self.note_absent(&wanted[at..next]);
-            }
-            match self.entry(key.clone(), value) {
-                Ok(entry) => drop(self.live.insert(slot, entry, slot_of::<K, V, S, R>)),
-                Err(error) => failed = Err(error),
-            }
-        })?;
-        self.note_absent(&wanted[next..]);
-        failed
-    }
-
-    fn note_absent(&mut self, keys: &[(u64, &K)]) {
-        for (slot, key) in keys {
-            self.absent.insert_unique(*slot, (*key).clone(), |k| R::slot(k));
+            self.gone.insert(slot, key.clone(), self::slot);
         }
     }
 
@@ -338,19 +277,59 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
             || self.gone.find(slot, |k| k == key).is_some()
             || frozen()
             || thawing()
-            || Self::is_known_absent::<&K>(self, slot, key)
+            || self.is_known_absent(slot, key)
+    }
+}
+
+impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
+    /// Looks many keys up at once, so that `find` needs no disk for them until the end of the batch.
+    pub(super) fn prefetch<'a>(
+        &mut self,
+        keys: impl Iterator<Item = (u64, &'a K)>,
+    ) -> Result<(), StateError> {
+        if self.complete {
+            return Ok(());
+        }
+        self.bury_popped();
+        let mut wanted = Vec::new();
+        for (slot, key) in keys {
+            if self.live.find(slot, |e| e.key == *key).is_some() || self.is_cached_below(slot, key) {
+                continue;
+            }
+            let mut bytes = Vec::with_capacity(24);
+            self.home.coder.key(self.layout, key, &mut bytes)?;
+            wanted.push((bytes, slot, key));
+        }
+        wanted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        wanted.dedup_by(|a, b| a.0 == b.0);
+        let (keys, wanted): (Vec<Vec<u8>>, Vec<(u64, &K)>) =
+            wanted.into_iter().map(|(bytes, slot, key)| (bytes, (slot, key))).unzip();
+        let mut next = 0;
+        let mut failed = Ok(());
+        let backend = self.home.backend.clone();
+        backend.get_many(&keys, &mut |at, value| {
+            self.note_absent(&wanted[next..at]);
+            next = at + 1;
+            let (slot, key) = wanted[at];
+            if self.is_void(&keys[at]) {
+                return self.note_absent(&wanted[at..next]);
+            }
+            match One::read(&self.home, value) {
+                Ok(cell) => {
+                    let entry = Entry { key: key.clone(), cell, flags: STORED };
+                    self.live.insert(slot, entry, slot_of);
+                }
+                Err(error) => failed = Err(error),
+            }
+        })?;
+        self.note_absent(&wanted[next..]);
+        failed
     }
 
-    fn encode<Q: Probe<K, R>>(&self, key: Q, into: &mut Vec<u8>) -> Result<(), StateError> {
-        let coder: &Coder<K, V> = &self.home.coder;
-        self.layout.prefix(key.owner().group(coder.groups).0, into);
-        Ordered::encode(&key, into).map_err(|e| coder.failed("encode a key", e))
-    }
-
-    /// An entry as it comes from the backend.
-    pub(super) fn entry(&self, key: K, value: &[u8]) -> Result<Entry<K, V, S>, StateError> {
-        let (value, touched) = self.home.coder.read_value(value)?;
-        Ok(Entry { key, value, touched: S::stored(touched), flags: STORED })
+    fn note_absent(&mut self, keys: &[(u64, &K)]) {
+        for (slot, key) in keys {
+            self.absent.insert_unique(*slot, (*key).clone(), self::slot);
+        }
     }
 }
 

@@ -6,83 +6,11 @@ use super::spec::Table;
 use super::{Key, State};
 use crate::codec::{Codec, CodecError, CodecId, Ordered};
 use crate::error::StateError;
-use crate::key::{KeyGroup, KeyHash, key_hash, mix};
+use crate::key::{KeyGroup, key_hash};
 use crate::keyspace::{self, PREFIX};
 use crate::schema::Schema;
 use crate::store::Store;
 use crate::value::{Head, VERSIONS};
-
-/// How a key finds its slot in a hash table, and its key group.
-pub(crate) trait Route<K>: Send + 'static {
-    /// The slot; for a record's key it is known from the hash that came with it.
-    fn slot(key: &K) -> u64;
-    /// The hash that decides about the group.
-    fn owner(key: &K) -> KeyHash;
-}
-
-/// The key is the record's.
-#[derive(Debug)]
-pub(crate) struct ByKey;
-
-impl<K: Key> Route<K> for ByKey {
-    #[inline]
-    fn slot(key: &K) -> u64 {
-        key_hash(key).in_group()
-    }
-    fn owner(key: &K) -> KeyHash {
-        key_hash(key)
-    }
-}
-
-/// The first part is the record's key, the second tells its entries apart.
-#[derive(Debug)]
-pub(crate) struct ByFirst;
-
-impl ByFirst {
-    #[inline]
-    pub(super) fn slot_of(hash: KeyHash, second: KeyHash) -> u64 {
-        mix(hash.0, second.0)
-    }
-}
-
-impl<K: Key, M: Key> Route<(K, M)> for ByFirst {
-    #[inline]
-    fn slot((key, second): &(K, M)) -> u64 {
-        ByFirst::slot_of(key_hash(key), key_hash(second))
-    }
-    fn owner((key, _): &(K, M)) -> KeyHash {
-        key_hash(key)
-    }
-}
-
-/// When an entry was last touched: `i64` where that is kept, `()` where it takes no room.
-pub(crate) trait Stamp: Copy + Send + 'static {
-    fn at(now: i64) -> Self;
-    fn millis(self) -> Option<i64>;
-    /// Of a stored value that may have none.
-    fn stored(touched: Option<i64>) -> Self;
-}
-
-impl Stamp for () {
-    fn at(_: i64) {}
-    fn millis(self) -> Option<i64> {
-        None
-    }
-    fn stored(_: Option<i64>) {}
-}
-
-/// `i64::MIN` where the value had no time.
-impl Stamp for i64 {
-    fn at(now: i64) -> i64 {
-        now
-    }
-    fn millis(self) -> Option<i64> {
-        (self != i64::MIN).then_some(self)
-    }
-    fn stored(touched: Option<i64>) -> i64 {
-        touched.unwrap_or(i64::MIN)
-    }
-}
 
 /// Where the keys of a map lie: in a table, or in one namespace of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +45,7 @@ impl Layout {
 pub(crate) struct Coder<K, V> {
     pub(super) uid: String,
     pub(super) table: String,
-    pub(super) groups: u16,
+    groups: u16,
     schema: Schema<V>,
     codec: CodecId,
     keys: PhantomData<fn() -> K>,
@@ -156,13 +84,9 @@ impl<K: Key, V: State> Coder<K, V> {
     }
 
     /// Appends the key's bytes and gives its group.
-    pub(super) fn key<R: Route<K>>(
-        &self,
-        layout: Layout,
-        key: &K,
-        into: &mut Vec<u8>,
-    ) -> Result<u16, StateError> {
-        let group = R::owner(key).group(self.groups).0;
+    #[inline]
+    pub(super) fn key(&self, layout: Layout, key: &K, into: &mut Vec<u8>) -> Result<u16, StateError> {
+        let group = key_hash(key).group(self.groups).0;
         layout.prefix(group, into);
         Ordered::encode(key, into).map_err(|e| self.failed("encode a key", e))?;
         Ok(group)
@@ -177,6 +101,11 @@ impl<K: Key, V: State> Coder<K, V> {
     ) -> Result<(), StateError> {
         Head { version: self.schema.version(), codec: self.codec, touched }.write(into);
         self.codec.encode(value, into).map_err(|e| self.failed("encode a value", e))
+    }
+
+    /// Appends the bytes of a key within that key.
+    pub(super) fn inner_key<M: Key>(&self, key: &M, into: &mut Vec<u8>) -> Result<(), StateError> {
+        Ordered::encode(key, into).map_err(|e| self.failed("encode a map's key", e))
     }
 
     pub(super) fn read_key(&self, layout: Layout, key: &[u8]) -> Result<K, StateError> {

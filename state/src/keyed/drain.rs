@@ -3,9 +3,9 @@
 use std::mem::take;
 use std::ops::ControlFlow;
 
-use super::cache::Cache;
+use super::cache::{Cache, slot};
+use super::cell::{Cell, One, Stamp};
 use super::classes::{Classes, Cursor};
-use super::coder::{Route, Stamp};
 use super::generation::{Entry, SHADOWED, STORED, Void};
 use super::{Key, State};
 use crate::error::StateError;
@@ -26,7 +26,37 @@ impl<K> Default for Drain<K> {
     }
 }
 
-impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
+impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
+    /// What was popped is gone, for all who ask.
+    pub(super) fn bury_popped(&mut self) {
+        let Some(drain) = &mut self.drain else { return };
+        for key in take(&mut drain.popped) {
+            self.gone.insert(slot(&key), key, slot);
+        }
+    }
+
+    /// Forgets everything, in memory and in the backend: one range delete per group where there may be something.
+    pub(super) fn void_all(&mut self) {
+        self.live = Classes::default();
+        self.settled = Classes::default();
+        self.thaw = None;
+        self.gone = Classes::default();
+        self.absent.clear();
+        self.drain = None;
+        self.complete = true;
+        // What is being written now will be there too.
+        self.void = if self.groups.is_empty() && self.pending.is_none() { Void::Nothing } else { Void::All };
+        if let Some(pending) = &self.pending {
+            let shadow = |_: &mut (), entry: &mut Entry<K, C>| {
+                entry.flags |= SHADOWED;
+                Ok::<(), StateError>(())
+            };
+            let _ = pending.generation.entries.visit(&mut (), shadow, |()| Ok(()));
+        }
+    }
+}
+
+impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
     /// Takes out up to `most` entries; false when there are no more and the map is as new.
     ///
     /// From the first call until it gives false nothing may be added.
@@ -40,12 +70,12 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
         self.thaw_some(usize::MAX);
         let end = out.len() + most;
         let Drain { cursor, popped } = self.drain.get_or_insert_default();
-        let mut push = |entry: Entry<K, V, S>| {
+        let mut push = |entry: Entry<K, One<V, S>>| {
             if entry.flags & STORED != 0 {
                 popped.push(entry.key.clone());
             }
-            if keep(entry.touched) {
-                out.push((entry.key, entry.value));
+            if keep(entry.cell.touched) {
+                out.push((entry.key, entry.cell.value));
             }
         };
         self.live.take_some(cursor, most, &mut push);
@@ -55,12 +85,12 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
         if self.live.is_empty() && self.settled.is_empty() {
             if let Some(pending) = &self.pending {
                 // All of it: it is bounded, and a walk that goes on later is not worth its bookkeeping.
-                let copy = |out: &mut Vec<(K, V)>, entry: &mut Entry<K, V, S>| {
+                let copy = |out: &mut Vec<(K, V)>, entry: &mut Entry<K, One<V, S>>| {
                     if entry.flags & SHADOWED == 0 {
                         entry.flags |= SHADOWED;
                         popped.push(entry.key.clone());
-                        if keep(entry.touched) {
-                            out.push((entry.key.clone(), entry.value.clone()));
+                        if keep(entry.cell.touched) {
+                            out.push((entry.key.clone(), entry.cell.value.clone()));
                         }
                     }
                     Ok::<(), StateError>(())
@@ -138,55 +168,27 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
         keep: impl Fn(S) -> bool,
     ) -> Result<Option<(K, V)>, StateError> {
         let key = self.home.coder.read_key(self.layout, key)?;
-        if self.is_cached_below(R::slot(&key), &key) {
+        if self.is_cached_below(slot(&key), &key) {
             return Ok(None);
         }
-        let Entry { key, value, touched, .. } = self.entry(key, value)?;
+        let One { value, touched } = One::<V, S>::read(&self.home, value)?;
         Ok(keep(touched).then_some((key, value)))
-    }
-
-    /// What was popped is gone, for all who ask.
-    pub(super) fn bury_popped(&mut self) {
-        let Some(drain) = &mut self.drain else { return };
-        for key in take(&mut drain.popped) {
-            self.gone.insert(R::slot(&key), key, |k| R::slot(k));
-        }
-    }
-
-    /// Forgets everything, in memory and in the backend: one range delete per group where there may be something.
-    pub(super) fn void_all(&mut self) {
-        self.live = Classes::default();
-        self.settled = Classes::default();
-        self.thaw = None;
-        self.gone = Classes::default();
-        self.absent.clear();
-        self.drain = None;
-        self.complete = true;
-        // What is being written now will be there too.
-        self.void = if self.groups.is_empty() && self.pending.is_none() { Void::Nothing } else { Void::All };
-        if let Some(pending) = &self.pending {
-            let shadow = |_: &mut (), entry: &mut Entry<K, V, S>| {
-                entry.flags |= SHADOWED;
-                Ok::<(), StateError>(())
-            };
-            let _ = pending.generation.entries.visit(&mut (), shadow, |()| Ok(()));
-        }
     }
 
     /// Visits every entry, in no order; those in the backend are not kept in memory.
     pub(super) fn for_each(&mut self, mut visit: impl FnMut(&K, &V, S)) -> Result<(), StateError> {
         self.bury_popped();
         for entry in self.live.iter().chain(self.settled.iter()) {
-            visit(&entry.key, &entry.value, entry.touched);
+            visit(&entry.key, &entry.cell.value, entry.cell.touched);
         }
         let thawing = self.thaw.iter().flat_map(|thaw| thaw.tables[thaw.next..].iter().flatten());
         for entry in thawing.filter(|entry| entry.flags & SHADOWED == 0) {
-            visit(&entry.key, &entry.value, entry.touched);
+            visit(&entry.key, &entry.cell.value, entry.cell.touched);
         }
         if let Some(pending) = &self.pending {
-            let mut frozen = |_: &mut (), entry: &mut Entry<K, V, S>| {
+            let mut frozen = |_: &mut (), entry: &mut Entry<K, One<V, S>>| {
                 if entry.flags & SHADOWED == 0 {
-                    visit(&entry.key, &entry.value, entry.touched);
+                    visit(&entry.key, &entry.cell.value, entry.cell.touched);
                 }
                 Ok::<(), StateError>(())
             };
@@ -201,13 +203,13 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
             self.home.backend.scan(&from, &to, &mut |key, value| {
                 result = (|| {
                     let typed = self.home.coder.read_key(self.layout, key)?;
-                    let slot = R::slot(&typed);
+                    let at = slot(&typed);
                     let elsewhere = self.is_void(key)
-                        || self.live.find(slot, |e| e.key == typed).is_some()
-                        || self.is_cached_below(slot, &typed);
+                        || self.live.find(at, |e| e.key == typed).is_some()
+                        || self.is_cached_below(at, &typed);
                     if !elsewhere {
-                        let entry = self.entry(typed, value)?;
-                        visit(&entry.key, &entry.value, entry.touched);
+                        let cell = One::<V, S>::read(&self.home, value)?;
+                        visit(&typed, &cell.value, cell.touched);
                     }
                     Ok(())
                 })();

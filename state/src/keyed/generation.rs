@@ -1,14 +1,14 @@
 //! `Generation`: what a map held at a barrier, on its way into the backend while the task goes on.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::Key;
+use super::cell::{Cell, Writes};
 use super::classes::Locked;
-use super::coder::{Coder, Layout, Route, Stamp};
+use super::coder::Layout;
 use super::home::Home;
-use super::{Key, State};
 use crate::backend::WriteBatch;
 use crate::error::StateError;
 use crate::store::Frozen;
@@ -24,17 +24,13 @@ pub(super) const SHADOWED: u8 = 8;
 /// It is a copy of a frozen entry, which alone may not be in the backend yet.
 pub(super) const COPY: u8 = 16;
 
-/// A key and its value in a cache.
+/// A key and what is kept under it.
 #[derive(Clone, Debug)]
-pub(super) struct Entry<K, V, S> {
+pub(super) struct Entry<K, C> {
     pub(super) key: K,
-    pub(super) value: V,
-    pub(super) touched: S,
+    pub(super) cell: C,
     pub(super) flags: u8,
 }
-
-/// Batches are written when they have reached this many bytes.
-pub(super) const BATCH: usize = 1 << 20;
 
 /// The key groups in which the backend may hold something of a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,8 +102,8 @@ impl Void {
 }
 
 #[derive(Debug)]
-pub(super) struct Generation<K, V, S> {
-    pub(super) entries: Locked<Entry<K, V, S>>,
+pub(super) struct Generation<K, C> {
+    pub(super) entries: Locked<Entry<K, C>>,
     pub(super) gone: Locked<K>,
     pub(super) void: Void,
 }
@@ -145,75 +141,47 @@ impl Outcome {
 
 /// A generation, as the task sees it.
 #[derive(Debug)]
-pub(super) struct Pending<K, V, S> {
-    pub(super) generation: Arc<Generation<K, V, S>>,
+pub(super) struct Pending<K, C> {
+    pub(super) generation: Arc<Generation<K, C>>,
     pub(super) outcome: Arc<Outcome>,
 }
 
 /// A generation, as the snapshot thread sees it.
-pub(super) struct FrozenMap<K, V, S, R> {
+pub(super) struct FrozenMap<K: Key, C: Cell<K>> {
     /// Given up before it is told how it ended, so that the task then has it alone.
-    pub(super) generation: Option<Arc<Generation<K, V, S>>>,
+    pub(super) generation: Option<Arc<Generation<K, C>>>,
     pub(super) outcome: Arc<Outcome>,
-    pub(super) home: Arc<Home<K, V>>,
+    pub(super) home: Arc<Home<K, C::Value>>,
     pub(super) layout: Layout,
     /// Where something may be; after writing, where something was written too.
     pub(super) groups: Groups,
-    pub(super) route: PhantomData<fn() -> R>,
 }
 
-/// What is carried through a visit of all entries.
-struct Writing<'a> {
-    batch: WriteBatch,
-    groups: Groups,
-    out: &'a mut dyn FnMut(&WriteBatch) -> Result<(), StateError>,
-}
-
-impl Writing<'_> {
-    fn flush(&mut self) -> Result<(), StateError> {
-        if self.batch.is_empty() {
-            return Ok(());
-        }
-        self.batch.sort();
-        (self.out)(&self.batch)?;
-        self.batch.clear();
-        Ok(())
-    }
-
-    fn flush_if_full(&mut self) -> Result<(), StateError> {
-        if self.batch.bytes() < BATCH { Ok(()) } else { self.flush() }
-    }
-}
-
-impl<K: Key, V: State, S: Stamp, R: Route<K>> Frozen for FrozenMap<K, V, S, R> {
+impl<K: Key, C: Cell<K>> Frozen for FrozenMap<K, C> {
     fn write(
         &mut self,
         out: &mut dyn FnMut(&WriteBatch) -> Result<(), StateError>,
     ) -> Result<(), StateError> {
         let Some(generation) = &self.generation else { return Ok(()) };
         let (layout, home) = (self.layout, &*self.home);
-        let mut void = WriteBatch::default();
-        generation.void.write(layout, &self.groups, &mut void);
-        if !void.is_empty() {
-            out(&void)?;
+        let mut writes = Writes::default();
+        generation.void.write(layout, &self.groups, &mut writes.ranges);
+        writes.flush(out)?;
+        if generation.void != Void::All {
+            writes.groups = self.groups.clone();
         }
-        void.clear();
-        // What is void is deleted: after that there is something only where something is put.
-        let groups = if generation.void == Void::All { Groups::default() } else { self.groups.clone() };
-        let mut writing = Writing { batch: void, groups, out };
-        let delete = |writing: &mut Writing<'_>, key: &mut K| {
-            writing.batch.delete_with(|into| home.coder.key::<R>(layout, key, into)).map(drop)
-        };
-        generation.gone.visit(&mut writing, delete, Writing::flush_if_full)?;
-        let put = |writing: &mut Writing<'_>, entry: &mut Entry<K, V, S>| {
-            if entry.flags & DIRTY != 0 {
-                write_entry::<K, V, S, R>(home, layout, entry, &mut writing.batch, &mut writing.groups)?;
+        let delete = |writes: &mut Writes, key: &mut K| C::delete(home, layout, key, writes);
+        generation.gone.visit(&mut writes, delete, |writes| writes.flush_if_full(out))?;
+        writes.flush(out)?;
+        let write = |writes: &mut Writes, entry: &mut Entry<K, C>| {
+            if entry.flags & DIRTY == 0 {
+                return Ok(());
             }
-            Ok(())
+            entry.cell.write(home, layout, &entry.key, entry.flags & STORED != 0, writes)
         };
-        let written = generation.entries.visit(&mut writing, put, Writing::flush_if_full);
-        let written = written.and_then(|()| writing.flush());
-        self.groups = writing.groups;
+        let written = generation.entries.visit(&mut writes, write, |writes| writes.flush_if_full(out));
+        let written = written.and_then(|()| writes.flush(out));
+        self.groups = writes.groups;
         written
     }
 
@@ -221,27 +189,4 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Frozen for FrozenMap<K, V, S, R> {
         self.generation = None;
         self.outcome.settle(std::mem::take(&mut self.groups), written);
     }
-}
-
-/// Appends what brings the backend up to date with a dirty entry.
-pub(super) fn write_entry<K: Key, V: State, S: Stamp, R: Route<K>>(
-    home: &Home<K, V>,
-    layout: Layout,
-    entry: &Entry<K, V, S>,
-    batch: &mut WriteBatch,
-    groups: &mut Groups,
-) -> Result<(), StateError> {
-    let coder: &Coder<K, V> = &home.coder;
-    let touched = entry.touched.millis();
-    if home.is_over(touched) {
-        // It must not come back when the file with its older value outlives the one with this.
-        if entry.flags & STORED != 0 {
-            batch.delete_with(|into| coder.key::<R>(layout, &entry.key, into))?;
-        }
-        return Ok(());
-    }
-    let key = |into: &mut Vec<u8>| coder.key::<R>(layout, &entry.key, into);
-    let group = batch.put_with(key, |into| coder.value(&entry.value, touched, into))?;
-    groups.add(group);
-    Ok(())
 }

@@ -7,12 +7,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::cache::Cache;
+use super::cell::One;
 use super::classes::Classes;
 use super::generation::{Entry, Groups};
 use super::home::Home;
 use super::spec::Table;
 use super::state_map::StateMap;
-use super::{Key, State};
+use super::{Key, KeyedState, State};
 use crate::codec::CodecId;
 use crate::error::StateError;
 use crate::key::KeyGroup;
@@ -36,7 +37,7 @@ pub struct Spaces<K, V> {
     /// Emptied maps of which something may still be in the backend.
     closed: BTreeMap<i64, StateMap<K, V>>,
     /// The emptied table of the map that was closed last: the next one is likely to need its memory.
-    spare: Option<Classes<Entry<K, V, ()>>>,
+    spare: Option<Classes<Entry<K, One<V, ()>>>>,
 }
 
 struct Slot<K, V> {
@@ -188,6 +189,15 @@ impl<K: Key, V: State> Spaces<K, V> {
         snapshot.hold(&self.home.ledger).map_err(|cancelled| self.home.cancelled(cancelled))?;
         let open = self.maps.iter_mut().filter_map(|slot| slot.map.as_mut());
         open.chain(self.closed.values_mut()).try_for_each(|map| map.freeze(snapshot))
+    }
+}
+
+impl<K: Key, V: State> KeyedState for Spaces<K, V> {
+    fn batch_end(&mut self) -> Result<(), StateError> {
+        self.batch_end()
+    }
+    fn freeze(&mut self, snapshot: &mut Snapshot) -> Result<(), StateError> {
+        self.freeze(snapshot)
     }
 }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use super::{Key, State};
 use crate::codec::CodecId;
-use crate::schema::Schema;
+use crate::schema::{Listed, Schema};
 use crate::store::TableMeta;
 use crate::ttl::Ttl;
 
@@ -67,15 +67,22 @@ impl<K: Key, V: State> Table<K, V> {
         Table { codec, ..self }
     }
 
-    /// How long values live. Only for the states that honour it: [`StateMap`](super::StateMap) does not.
+    /// How long values live; `None` for as long as the job. Only for the states that honour it:
+    /// [`StateMap`](super::StateMap) does not.
     #[must_use]
-    pub fn ttl(self, ttl: Ttl) -> Self {
-        Table { ttl: Some(ttl), ..self }
+    pub fn ttl(self, ttl: impl Into<Option<Ttl>>) -> Self {
+        Table { ttl: ttl.into(), ..self }
     }
 
     /// The name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The table of lists of what this is a table of.
+    pub(super) fn of_lists(self) -> Table<K, Listed<V>> {
+        let Table { name, schema, codec, ttl, keys } = self;
+        Table { name, schema: schema.of_lists(), codec, ttl, keys }
     }
 
     /// What the store is told.

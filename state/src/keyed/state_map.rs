@@ -4,12 +4,12 @@
 use std::fmt;
 
 use super::cache::Cache;
+use super::cell::One;
 use super::classes::Place;
-use super::coder::ByKey;
 use super::generation::Groups;
 use super::home::Home;
 use super::spec::Table;
-use super::{Key, State};
+use super::{Key, KeyedState, State};
 use crate::codec::CodecId;
 use crate::error::StateError;
 use crate::key::KeyHash;
@@ -22,7 +22,7 @@ use crate::store::{Snapshot, Store};
 ///
 /// *Errors*: those that say nothing else come from the backend: the disk failed, or a value cannot be decoded.
 pub struct StateMap<K, V> {
-    pub(super) cache: Cache<K, V, (), ByKey>,
+    pub(super) cache: Cache<K, One<V, ()>, V>,
 }
 
 impl<K, V> fmt::Debug for StateMap<K, V> {
@@ -77,7 +77,7 @@ impl<K: Key, V: State> StateMap<K, V> {
     ) -> Result<Place, StateError> {
         match self.cache.find(hash.in_group(), key)? {
             Some(place) => Ok(place),
-            None => self.cache.insert(hash.in_group(), key.clone(), value()),
+            None => self.cache.insert(hash.in_group(), key.clone(), One { value: value(), touched: () }),
         }
     }
 
@@ -87,7 +87,7 @@ impl<K: Key, V: State> StateMap<K, V> {
     /// When the place is stale and empty.
     #[inline]
     pub fn at(&mut self, place: Place) -> &mut V {
-        &mut self.cache.at_mut(place).value
+        &mut self.cache.at_mut(place).cell.value
     }
 
     /// The value at a place, to be read only.
@@ -96,7 +96,7 @@ impl<K: Key, V: State> StateMap<K, V> {
     /// When the place is stale and empty.
     #[inline]
     pub fn peek(&self, place: Place) -> &V {
-        &self.cache.at(place).value
+        &self.cache.at(place).cell.value
     }
 
     /// The value of the key, to be read only.
@@ -106,7 +106,7 @@ impl<K: Key, V: State> StateMap<K, V> {
     #[inline]
     pub fn get(&mut self, hash: KeyHash, key: &K) -> Result<Option<&V>, StateError> {
         let place = self.cache.find(hash.in_group(), key)?;
-        Ok(place.map(|place| &self.cache.at(place).value))
+        Ok(place.map(|place| &self.cache.at(place).cell.value))
     }
 
     /// The value of the key, made if there is none.
@@ -122,7 +122,7 @@ impl<K: Key, V: State> StateMap<K, V> {
     ) -> Result<&mut V, StateError> {
         let place = match self.cache.find(hash.in_group(), &key)? {
             Some(place) => place,
-            None => self.cache.insert(hash.in_group(), key, value())?,
+            None => self.cache.insert(hash.in_group(), key, One { value: value(), touched: () })?,
         };
         Ok(self.at(place))
     }
@@ -134,7 +134,7 @@ impl<K: Key, V: State> StateMap<K, V> {
     pub fn insert(&mut self, hash: KeyHash, key: K, value: V) -> Result<(), StateError> {
         match self.cache.find(hash.in_group(), &key)? {
             Some(place) => *self.at(place) = value,
-            None => drop(self.cache.insert(hash.in_group(), key, value)?),
+            None => drop(self.cache.insert(hash.in_group(), key, One { value, touched: () })?),
         }
         Ok(())
     }
@@ -214,6 +214,15 @@ impl<K: Key, V: State> StateMap<K, V> {
     /// How many entries are in memory.
     pub fn cached(&self) -> usize {
         self.cache.entries()
+    }
+}
+
+impl<K: Key, V: State> KeyedState for StateMap<K, V> {
+    fn batch_end(&mut self) -> Result<(), StateError> {
+        self.cache.batch_end()
+    }
+    fn freeze(&mut self, snapshot: &mut Snapshot) -> Result<(), StateError> {
+        self.cache.freeze(snapshot)
     }
 }
 

@@ -1,17 +1,15 @@
 //! What a cache does at batch ends and barriers: freeze, take settled entries back, count its memory, evict.
 
-use std::marker::PhantomData;
-use std::mem::{needs_drop, size_of, take};
+use std::mem::{size_of, take};
 use std::sync::Arc;
 
-use super::cache::{Cache, Thaw, slot_of};
+use super::Key;
+use super::cache::{Cache, Thaw, slot, slot_of};
+use super::cell::{After, Cell, Writes};
 use super::classes::{Classes, Cursor, Walk};
-use super::coder::{Route, Stamp};
 use super::generation::{
     COPY, DIRTY, Entry, FrozenMap, Generation, Groups, Outcome, Pending, SEEN, SHADOWED, STORED, Void,
-    write_entry,
 };
-use super::{Key, State};
 use crate::backend::WriteBatch;
 use crate::error::StateError;
 use crate::store::Snapshot;
@@ -34,7 +32,7 @@ pub(super) struct Account {
     tidied: usize,
 }
 
-impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
+impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     /// The end of a batch: places are stale now.
     ///
     /// *Blocking*: writes to the backend when memory is short; waits for the snapshot when that is not settled and memory
@@ -75,13 +73,12 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
             Arc::new(Generation { entries: live.lock(), gone: take(&mut self.gone).lock(), void });
         let outcome = Arc::new(Outcome::default());
         self.pending = Some(Pending { generation: generation.clone(), outcome: outcome.clone() });
-        snapshot.add(Box::new(FrozenMap::<K, V, S, R> {
+        snapshot.add(Box::new(FrozenMap {
             generation: Some(generation),
             outcome,
             home: self.home.clone(),
             layout: self.layout,
             groups: self.groups.clone(),
-            route: PhantomData,
         }));
         Ok(())
     }
@@ -144,31 +141,36 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
     }
 
     /// The generation was not written: what was dirty is dirty again, what was to go is still to go.
-    fn take_back(&mut self, generation: Generation<K, V, S>) {
+    fn take_back(&mut self, generation: Generation<K, C>) {
         // What was taken out in order then is part of what has been taken out by now.
         if generation.void == Void::All {
             self.void = Void::All;
         }
         for key in generation.gone.into_tables().into_iter().flatten() {
-            let slot = R::slot(&key);
-            let there = self.live.find(slot, |e| e.key == key).is_some()
-                || self.gone.find(slot, |k| *k == key).is_some();
+            let at = slot(&key);
+            let there =
+                self.live.find(at, |e| e.key == key).is_some() || self.gone.find(at, |k| *k == key).is_some();
             if !there {
-                self.gone.insert(slot, key, |k| R::slot(k));
+                self.gone.insert(at, key, slot);
             }
         }
         for mut entry in generation.entries.into_tables().into_iter().flatten() {
-            let slot = R::slot(&entry.key);
+            let at = slot(&entry.key);
             let dirty = entry.flags & DIRTY;
             if entry.flags & SHADOWED != 0 {
-                if let Some(place) = self.live.find(slot, |e| e.key == entry.key) {
-                    self.live.at_mut(place).flags |= dirty | STORED;
+                if let Some(place) = self.live.find(at, |e| e.key == entry.key) {
+                    let live = self.live.at_mut(place);
+                    live.flags |= dirty | STORED;
+                    if live.flags & COPY != 0 {
+                        live.cell.not_written(Some(&entry.cell));
+                    }
                 }
                 continue;
             }
             entry.flags = dirty | STORED | (entry.flags & SEEN);
+            entry.cell.not_written(None);
             let into = if dirty != 0 { &mut self.live } else { &mut self.settled };
-            into.insert(slot, entry, slot_of::<K, V, S, R>);
+            into.insert(at, entry, slot_of);
         }
     }
 
@@ -178,26 +180,27 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
         let mut moved = 0;
         while moved < most && thaw.next < thaw.tables.len() {
             let mut table = take(&mut thaw.tables[thaw.next]);
+            let Cache { home, gone, .. } = self;
             table.retain(|entry| {
-                let counts = entry.flags & SHADOWED == 0;
-                entry.flags = STORED | (entry.flags & SEEN);
-                counts
-            });
-            if self.home.ttl.is_some() {
-                let expired = |entry: &mut Entry<K, V, S>| self.home.is_over(entry.touched.millis());
-                for Entry { key, .. } in table.extract_if(expired) {
-                    self.gone.insert(R::slot(&key), key, |k| R::slot(k));
+                if entry.flags & SHADOWED != 0 {
+                    return false;
                 }
-            }
+                entry.flags = STORED | (entry.flags & SEEN);
+                let after = entry.cell.written(home);
+                if after == After::Bury {
+                    gone.insert(slot(&entry.key), entry.key.clone(), slot);
+                }
+                after == After::Keep
+            });
             if thaw.tables.len() > self.settled.classes() {
-                self.settled.spread(slot_of::<K, V, S, R>);
+                self.settled.spread(slot_of);
             }
             if thaw.tables.len() == self.settled.classes() {
-                moved += self.settled.merge(thaw.next, table, slot_of::<K, V, S, R>);
+                moved += self.settled.merge(thaw.next, table, slot_of);
             } else {
                 moved += table.len();
                 for entry in table {
-                    self.settled.insert(R::slot(&entry.key), entry, slot_of::<K, V, S, R>);
+                    self.settled.insert(slot(&entry.key), entry, slot_of);
                 }
             }
             thaw.next += 1;
@@ -215,32 +218,25 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
             + self.thaw.as_ref().map_or(0, Thaw::len)
     }
 
-    /// Sees what one entry owns outside the table: about what it takes encoded, and what allocating costs.
+    /// Sees what one entry owns outside the table.
     fn sample(&mut self) {
-        if !needs_drop::<K>() && !needs_drop::<V>() {
-            return;
-        }
         let tier = if self.live.is_empty() { &self.settled } else { &self.live };
         let Some(entry) = tier.sample(&mut self.account.sampled) else { return };
-        let mut bytes = Vec::new();
-        let encoded = self.home.coder.key::<R>(self.layout, &entry.key, &mut bytes);
-        if encoded.and_then(|_| self.home.coder.value(&entry.value, None, &mut bytes)).is_ok() {
-            let seen = (bytes.len() + 24) as f32;
-            let mean = &mut self.account.heap;
-            *mean = if *mean == 0.0 { seen } else { *mean + (seen - *mean) / 32.0 };
-        }
+        let seen = entry.cell.heap(&self.home, self.layout, &entry.key) as f32;
+        let mean = &mut self.account.heap;
+        *mean = if *mean == 0.0 { seen } else { *mean + (seen - *mean) / 32.0 };
     }
 
     /// Tells the ledger what this cache uses; gives how much of it is too much.
     fn count(&mut self) -> usize {
         // Removed entries leave room in their tables: one class a time is made smaller if it is worth it.
         self.account.tidied += 1;
-        self.settled.tidy(self.account.tidied, slot_of::<K, V, S, R>);
+        self.settled.tidy(self.account.tidied, slot_of);
         if self.home.ledger.is_over() {
             // Else its room is there for what is to come.
-            self.live.tidy(self.account.tidied, slot_of::<K, V, S, R>);
+            self.live.tidy(self.account.tidied, slot_of);
         }
-        self.gone.tidy(self.account.tidied, |k| R::slot(k));
+        self.gone.tidy(self.account.tidied, slot);
 
         let gone = self.gone.bytes() + self.gone.len() * self.account.heap as usize;
         let used = self.entries() * self.per_entry() + gone;
@@ -255,7 +251,7 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
     ///
     /// The tables' own bytes would not do: dropping entries leaves them as they are, so that one would drop more and more.
     fn per_entry(&self) -> usize {
-        (size_of::<Entry<K, V, S>>() + 1) * 15 / 8 + self.account.heap as usize
+        (size_of::<Entry<K, C>>() + 1) * 15 / 8 + self.account.heap as usize
     }
 
     /// Makes room for so many bytes, as far as this cache can.
@@ -325,11 +321,11 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
         if self.void == Void::All {
             self.write_void()?;
         }
-        let mut batch = WriteBatch::default();
+        let mut writes = Writes { groups: take(&mut self.groups), ..Writes::default() };
         if self.gone.len() * 4 > self.live.len() {
-            self.write_gone(&mut batch)?;
+            self.write_gone(&mut writes)?;
         }
-        let Cache { live, sweep, home, layout, groups, .. } = self;
+        let Cache { live, sweep, home, layout, .. } = self;
         let (mut dropped, mut failed) = (0, Ok(()));
         for _ in 0..2 {
             let most = live.len();
@@ -342,7 +338,8 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
                     return Walk::Keep;
                 }
                 if entry.flags & DIRTY != 0 {
-                    failed = write_entry::<K, V, S, R>(home, *layout, entry, &mut batch, groups);
+                    let stored = entry.flags & STORED != 0;
+                    failed = entry.cell.write(home, *layout, &entry.key, stored, &mut writes);
                     if failed.is_err() {
                         return Walk::Stop;
                     }
@@ -352,27 +349,23 @@ impl<K: Key, V: State, S: Stamp, R: Route<K>> Cache<K, V, S, R> {
             });
         }
         failed?;
-        batch.sort();
-        self.home.backend.write(&batch)?;
+        writes.flush(&mut |batch| home.backend.write(batch))?;
+        self.groups = writes.groups;
         self.complete &= dropped == 0;
         Ok(dropped)
     }
 
     /// Deletes what is gone.
-    fn write_gone(&mut self, batch: &mut WriteBatch) -> Result<(), StateError> {
-        let (home, layout) = (&self.home, self.layout);
-        for key in self.gone.iter() {
-            batch.delete_with(|into| home.coder.key::<R>(layout, key, into))?;
-        }
-        batch.sort();
-        home.backend.write(batch)?;
-        batch.clear();
+    fn write_gone(&mut self, writes: &mut Writes) -> Result<(), StateError> {
+        let Cache { home, layout, gone, .. } = self;
+        gone.iter().try_for_each(|key| C::delete(home, *layout, key, writes))?;
+        writes.flush(&mut |batch| home.backend.write(batch))?;
         self.gone = Classes::default();
         Ok(())
     }
 }
 
-impl<K, V, S, R> Drop for Cache<K, V, S, R> {
+impl<K, C, V> Drop for Cache<K, C, V> {
     fn drop(&mut self) {
         self.home.ledger.account(self.account.told, 0);
     }

@@ -142,7 +142,10 @@ impl Tables {
                 at
             }
             None => {
-                let meta = TableMeta { id: self.next_id(&table)?, adopted_at: None, ..declared };
+                // Values written before event time begins have no time of their own: they count from when it does.
+                let by_event_time = declared.ttl.is_some_and(|ttl| ttl.clock == TtlClock::EventTime);
+                let adopted_at = (by_event_time && now.event == i64::MIN).then_some(i64::MAX);
+                let meta = TableMeta { id: self.next_id(&table)?, adopted_at, ..declared };
                 let meta = TableMeta { oldest: meta.version, ..meta };
                 self.tables.push(Entry { meta, unclaimed: false });
                 self.tables.len() - 1

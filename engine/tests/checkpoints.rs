@@ -130,6 +130,10 @@ fn a_savepoint_starts_another_job() {
     let kept = first.savepoint("kept").unwrap();
     let stopped = first.stop_with_savepoint("stopped").unwrap();
     first.wait().unwrap();
+    // A plain start goes on from the stop: its sinks have committed what is in it.
+    let (again, probe) = job("old", numbers(110), Sum::default(), url.clone());
+    let report = again.run().unwrap();
+    assert_eq!((probe.values(), report.tasks[0].records_in), (vec![sum_to(110)], 10));
     for from in [kept, stopped] {
         let checkpoints = url.clone().start_from(StartFrom::Savepoint(from));
         let (second, probe) = job("new", numbers(120), Sum::default(), checkpoints);

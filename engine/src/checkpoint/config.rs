@@ -10,7 +10,7 @@ use crate::memory::Footprint;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartFrom {
-    /// The newest complete checkpoint, if there is one.
+    /// The newest complete checkpoint or savepoint of the job, if there is one.
     #[default]
     Latest,
     /// Nothing: checkpoints that are there are left alone until the first one of this life is complete.

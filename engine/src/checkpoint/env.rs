@@ -56,6 +56,14 @@ pub(crate) fn folder_name(name: &str) -> String {
     safe
 }
 
+/// What the folders of lives begin with.
+pub(super) const LIFE: &str = "life-";
+
+/// The folder of one life of a job, in each of the job's.
+pub(crate) fn life_folder(epoch: u64, attempt: AttemptId) -> String {
+    format!("{LIFE}{epoch}.{attempt}")
+}
+
 /// The local folders of a job, one on each disk. Unless the user named some, one that no other job of this machine has:
 /// by where its checkpoints go, or by this process.
 pub(crate) fn job_folders(backend: &StateBackend, job: &str, checkpoints: Option<&str>) -> Vec<PathBuf> {
@@ -129,6 +137,9 @@ impl StateEnv {
 
     /// Opens a store and reads back what the checkpoint holds of the subtask's key groups.
     pub(crate) fn open_store(&self, uid: &OperatorUid, subtask: usize, parallelism: usize) -> Result<Store> {
+        fail::fail_point!("restore::before_open", |_| Err(TaskError::internal(
+            "fail point restore::before_open"
+        )));
         let key_groups = key_groups_of(subtask, parallelism, self.key_groups);
         let folder = self.folder(uid, subtask);
         let overlaps = |other: &Range<u16>| other.start < key_groups.end && key_groups.start < other.end;

@@ -7,7 +7,7 @@ mod storage;
 mod writer;
 
 pub use config::{Checkpoints, StartFrom, StateBackend};
-pub(crate) use env::{RestoreFrom, StateEnv, job_folders};
+pub(crate) use env::{RestoreFrom, StateEnv, job_folders, life_folder};
 pub(crate) use restore::check;
 pub(crate) use storage::{Publication, Storage};
 pub(crate) use writer::{AttemptWriter, SnapshotNews, SnapshotOf, SnapshotWriter, TaskSnapshot, Written};

@@ -1,4 +1,5 @@
-//! A job's checkpoint storage as the engine uses it: opened under a lease, with threads of its own, one checkpoint at a time.
+//! A job's checkpoint storage as the engine uses it: opened under a lease, with threads of its own, one checkpoint at a time
+//! (over 400 lines: the steps share one state behind one lock, and are read in the order they happen).
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,7 +17,7 @@ use weir_state::checkpoint::{
 use weir_state::store::LocalPart;
 
 use super::config::{Checkpoints, StartFrom};
-use super::env::folder_name;
+use super::env::{LIFE, folder_name};
 use crate::error::{Result as TaskResult, TaskError};
 use crate::ids::{AttemptId, CheckpointId};
 use crate::time::{SharedClock, SystemClock};
@@ -71,7 +72,8 @@ struct Flight {
     /// The parts of the newest checkpoint that this process completed or began from.
     previous: HashMap<(String, usize), Part>,
     publishing: Option<JoinHandle<()>>,
-    attempt: AttemptId,
+    /// The folder of the life at hand, in each of the job's.
+    life: String,
     folders: Vec<PathBuf>,
 }
 
@@ -121,7 +123,7 @@ impl Storage {
                         from,
                         completed: None,
                         publishing: None,
-                        attempt: begun.attempt,
+                        life: String::new(),
                         folders: Vec::new(),
                     }),
                     opened: Condvar::new(),
@@ -158,10 +160,10 @@ impl Storage {
         }
     }
 
-    /// An attempt begins; its local files lie in `folders`.
-    pub(crate) fn begin_attempt(&self, attempt: AttemptId, folders: Vec<PathBuf>) {
+    /// An attempt begins; its local files lie in `life`, in each of `folders`.
+    pub(crate) fn begin_attempt(&self, life: String, folders: Vec<PathBuf>) {
         let mut flight = self.flight();
-        flight.attempt = attempt;
+        flight.life = life;
         flight.folders = folders;
         flight.making = Making::None;
         // Local files of another life are not those of this one: what it freezes is looked at anew.
@@ -330,12 +332,12 @@ impl Storage {
 
     /// Local files of lives before this one: once this one has a checkpoint of its own nobody needs them.
     fn forget_other_lives(&self) {
-        let (attempt, folders) = {
+        let (life, folders) = {
             let flight = self.flight();
-            (format!("attempt-{}", flight.attempt), flight.folders.clone())
+            (flight.life.clone(), flight.folders.clone())
         };
         for entry in folders.iter().flat_map(|f| fs::read_dir(f).into_iter().flatten().flatten()) {
-            if entry.file_name().to_str().is_some_and(|n| n.starts_with("attempt-") && n != attempt) {
+            if entry.file_name().to_str().is_some_and(|n| n.starts_with(LIFE) && n != life) {
                 // What cannot be removed is found again after the next checkpoint.
                 let _ = fs::remove_dir_all(entry.path());
             }
@@ -497,7 +499,7 @@ async fn begin(config: Checkpoints, job: String, clock: SharedClock) -> Result<O
     }
     let from = match &config.start {
         StartFrom::Fresh => None,
-        StartFrom::Latest => store.latest().await.map_err(said)?,
+        StartFrom::Latest => newest_of_all(&store).await.map_err(said)?,
         StartFrom::Checkpoint(id) => Some(store.load(*id).await.map_err(said)?),
         StartFrom::Savepoint(name) => Some(store.load_savepoint(name).await.map_err(said)?),
     };
@@ -528,6 +530,19 @@ async fn begin(config: Checkpoints, job: String, clock: SharedClock) -> Result<O
     let manifest = from.as_ref().map(|saved| Arc::new(saved.manifest().clone()));
     let attempt = AttemptId(u32::try_from(attempt).unwrap_or(u32::MAX));
     Ok((store, lease, from, Begun { manifest, next, attempt, said: words }))
+}
+
+/// The newest checkpoint or savepoint: a job that was stopped with a savepoint goes on from there, since its sinks have
+/// committed what is in it.
+async fn newest_of_all(store: &CheckpointStore) -> Result<Option<Saved>, CheckpointError> {
+    let mut newest = store.latest().await?;
+    for name in store.savepoints().await? {
+        let saved = store.load_savepoint(&name).await?;
+        if newest.as_ref().is_none_or(|n| n.manifest().id < saved.manifest().id) {
+            newest = Some(saved);
+        }
+    }
+    Ok(newest)
 }
 
 /// Seconds since the epoch say little to people; a date would need a calendar.

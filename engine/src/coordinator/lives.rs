@@ -7,7 +7,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::Coordinator;
 use super::messages::SnapshotMail;
-use crate::checkpoint::{AttemptWriter, RestoreFrom, SnapshotWriter, StateEnv, job_folders};
+use crate::checkpoint::{AttemptWriter, RestoreFrom, SnapshotWriter, StateEnv, job_folders, life_folder};
 use crate::ids::AttemptId;
 use crate::job::JobError;
 
@@ -57,8 +57,10 @@ impl Coordinator {
             (Some(manifest), Some(storage)) => RestoreFrom::Checkpoint(manifest, storage.clone()),
             _ => RestoreFrom::Nothing,
         };
+        // A life of a process that died before its first checkpoint had the same number: the lease's epoch tells them apart.
+        let life = life_folder(storage.as_ref().map_or(0, |s| s.epoch()), attempt);
         let writer: Option<Arc<dyn SnapshotWriter>> = storage.map(|storage| {
-            storage.begin_attempt(attempt, folders.clone());
+            storage.begin_attempt(life.clone(), folders.clone());
             let coordinator = cx.address();
             let tell = Arc::new(move |news| coordinator.do_send(SnapshotMail { attempt, news }));
             AttemptWriter::new(storage, tell) as Arc<dyn SnapshotWriter>
@@ -66,12 +68,15 @@ impl Coordinator {
         if let Some(keeper) = &mut self.keeper {
             keeper.writer = writer.clone();
         }
+        let folders: Vec<PathBuf> = folders.iter().map(|f| f.join(&life)).collect();
+        // Without a lease nobody else can have left anything of use.
+        folders.iter().for_each(|folder| drop(std::fs::remove_dir_all(folder)));
         let unbounded = !self.life.state.is_rocksdb();
         Arc::new(StateEnv {
             attempt,
             key_groups: self.plan.key_groups,
             backend: self.life.state.clone(),
-            folders: folders.iter().map(|f| f.join(format!("attempt-{attempt}"))).collect(),
+            folders,
             resources: self.resources.clone(),
             cache_bytes: if unbounded { usize::MAX } else { cache.max(LEAST_CACHE) },
             clock: self.life.clock.clone(),

@@ -1,4 +1,5 @@
-//! The job coordinator: starts an attempt, hears every exit, keeps the first primary cause, and restarts or fails.
+//! The job coordinator: starts an attempt, hears every exit, keeps the first primary cause, and restarts or fails
+//! (over 400 lines: the life of a job in one place).
 
 mod attempt;
 mod board;

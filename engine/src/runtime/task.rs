@@ -83,6 +83,14 @@ fn open_and_run<T: Data, C: Stage<T>>(
     turns(input, chain, cx, mail)
 }
 
+/// A place where a crash test makes a task fail.
+fn fails(point: &'static str) -> Result<()> {
+    // Without the feature there is nothing to ask.
+    let _ = point;
+    fail::fail_point!(point, |_| Err(TaskError::internal(format!("fail point {point}"))));
+    Ok(())
+}
+
 fn turns<T: Data, C: Stage<T>>(
     input: &mut dyn Input<T>,
     chain: &mut C,
@@ -116,16 +124,23 @@ fn turns<T: Data, C: Stage<T>>(
             Turn::Idle => chain.idle()?,
             Turn::Active => chain.active()?,
             Turn::Barrier(b) => {
+                fails("task::before_freeze")?;
                 chain.barrier(b)?;
+                fails("task::after_barrier")?;
                 cx.state.submit(b);
             }
-            Turn::Notice(notice) => chain.notice(notice)?,
+            Turn::Notice(notice) => {
+                fails("task::before_notice")?;
+                chain.notice(notice)?;
+            }
             Turn::End(kind) => {
                 debug_assert!(
                     kind != crate::EndKind::Flush
                         || cx.stats.watermark.load(std::sync::atomic::Ordering::Relaxed) == Watermark::MAX.0
                 );
+                fails("task::before_end")?;
                 chain.end(kind)?;
+                fails("task::after_end")?;
                 return last_checkpoint(input, chain, cx, mail);
             }
         }

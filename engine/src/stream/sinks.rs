@@ -82,7 +82,13 @@ impl<T: Data, S: Sink<T>> SinkStage<T, S> {
     fn commit(&mut self, complete: CheckpointId) -> Result<()> {
         while let Some(first) = self.prepared.first_entry().filter(|first| *first.key() <= complete) {
             let prepared = first.remove();
+            fail::fail_point!("sink::before_commit", |_| Err(crate::TaskError::internal(
+                "fail point before_commit"
+            )));
             blame(&self.uid, || self.sink.commit(prepared))?;
+            fail::fail_point!("sink::after_commit", |_| Err(crate::TaskError::internal(
+                "fail point after_commit"
+            )));
         }
         Ok(())
     }

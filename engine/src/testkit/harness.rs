@@ -249,9 +249,20 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         }
         self.check.end();
         self.op.on_end(kind, &mut self.out)?;
+        self.frozen = Snapshot::default();
+        self.op.snapshot(Barrier::LAST, &mut self.frozen)?;
         self.op.sides().map_or(Ok(()), |s| s.end(kind))?;
         self.op.close(Closing::Ended);
         Ok(())
+    }
+
+    /// What the operator had to remember after [`OpHarness::end`], as a checkpoint that comes later holds it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn saved_at_end(&mut self) -> Result<Saved> {
+        let frozen = std::mem::take(&mut self.frozen);
+        Saved::write(&self.cx, frozen)
     }
 
     /// Takes what the operator gave since the last call.

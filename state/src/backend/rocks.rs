@@ -15,8 +15,8 @@ use rocksdb::compaction_filter_factory::{CompactionFilterContext, CompactionFilt
 use rocksdb::properties::{ESTIMATE_TABLE_READERS_MEM, PropName, SIZE_ALL_MEM_TABLES, TOTAL_SST_FILES_SIZE};
 use rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, ColumnFamily, DB, DBCompressionType, DBRawIterator,
-    DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Env, ErrorKind, InfoLogger, IngestExternalFileOptions,
-    LogLevel, Options, ReadOptions, SstFileWriter, WriteBufferManager, WriteOptions,
+    DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Env, ErrorKind, IngestExternalFileOptions, LogLevel,
+    Options, ReadOptions, SstFileWriter, WriteBufferManager, WriteOptions,
 };
 
 use super::{Droppable, LocalFile, Resources, Rule, StateBackend, Usage, Visit, Write, WriteBatch};
@@ -363,10 +363,10 @@ fn options(shared: &Shared, resources: &Resources) -> Result<Options, rocksdb::E
     options.set_compression_type(DBCompressionType::Lz4);
     // Checkpoints and jobs come and go for weeks: what is open and what is logged must stay bounded.
     options.set_max_open_files(256);
-    options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Warn, |level, text| match level {
-        LogLevel::Error | LogLevel::Fatal => tracing::error!(target: "weir_state::rocks", "{text}"),
-        _ => tracing::warn!(target: "weir_state::rocks", "{text}"),
-    }));
+    // Into its own folder, one file: a hundred lines of options for each database pass any level.
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(1);
+    options.set_max_log_file_size(1 << 20);
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
     // Timers and windows delete in runs: a file that is half deletes is compacted before scans crawl through it.

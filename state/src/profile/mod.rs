@@ -87,6 +87,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use durable::Written;
 pub use error::{ProfileError, QueryError, RestoreError};
 pub use predicate::{Predicate, Tag, tag};
 pub use reader::{Answer, Digest, Page, Reader, Snapshot, Version};

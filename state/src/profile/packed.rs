@@ -28,6 +28,10 @@ impl<T: Copy + PartialEq, const N: usize> Packed<T, N> {
     #[inline]
     pub(crate) fn insert(&mut self, list: usize, at: usize, item: T) {
         let at = self.start(list) + at;
+        if self.items.len() == self.items.capacity() {
+            // A copy has no room to spare, and copies are many: doubling them would double memory.
+            self.items.reserve_exact(self.items.len() / 8 + 4);
+        }
         self.items.insert(at, item);
         self.ends[list..].iter_mut().for_each(|e| *e += 1);
     }

@@ -1,7 +1,7 @@
 //! The one writer of a range of key groups: applies whole updates and publishes them by one pointer swap.
 
 use super::catalogue::Catalogue;
-use super::durable::{FrozenGroups, Kept, read_group};
+use super::durable::{FrozenGroups, Kept, Written, read_group};
 use super::error::{ProfileError, RestoreError};
 use super::group::{Group, Step};
 use super::space::{Cell, ITEMS, RangeVersion, Space, WATERMARK};
@@ -104,7 +104,7 @@ impl Writer {
         let Some(kept) = self.kept.clone() else {
             return Err(ProfileError::NotKept { space: catalogue.space.to_string() });
         };
-        Ok(FrozenGroups { kept, groups: self.groups.clone(), catalogue, values: Vec::new() })
+        Ok(FrozenGroups::new(kept, self.groups.clone(), catalogue))
     }
 
     /// Applies a whole update, or refuses it and changes nothing.
@@ -176,6 +176,12 @@ impl Writer {
     /// its writers'; else `i64::MIN`.
     pub fn watermark(&self) -> i64 {
         self.watermark
+    }
+
+    /// What the last snapshot that settled wrote; nothing before the first, and without a store. *Blocking*: never, not even
+    /// on one that is being written.
+    pub fn last_written(&self) -> Written {
+        self.kept.as_ref().map_or_else(Written::default, |kept| kept.last_written())
     }
 
     /// How many users the writer holds, published or not.

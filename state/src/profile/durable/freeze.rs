@@ -23,24 +23,61 @@ const BATCH: usize = 256 << 10;
 /// What a store holds of a writer's key groups: the pages themselves, to tell by their address which were touched since.
 ///
 /// A page that is held here is shared, so the writer copies it rather than change it: the same address means the same
-/// contents. What a held page costs is a copy of every page touched since the last settled checkpoint. Locked by whoever
-/// writes a snapshot, never by the writer.
+/// contents. What that costs is a copy of every page touched since the last barrier. Locked by whoever writes a
+/// snapshot, never by the writer.
 #[derive(Debug)]
 pub(crate) struct Kept {
     table: u16,
     start: u16,
-    groups: Mutex<Vec<KeptGroup>>,
+    state: Mutex<State>,
+    /// Of its own, so that asking never waits for a snapshot to be written.
+    last: Mutex<Written>,
+}
+
+#[derive(Debug)]
+struct State {
+    groups: Vec<KeptGroup>,
+    /// The snapshot that is being written, or was last; by number.
+    snapshot: u64,
+}
+
+/// What a snapshot wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Written {
+    /// Pages of columns, stamps and dictionaries, and lists of tags: those that had changed.
+    pub pieces: u64,
+    /// Bytes of their keys and values.
+    pub bytes: u64,
 }
 
 #[derive(Debug, Default)]
 struct KeptGroup {
-    /// Its head says the rest of this.
-    head: bool,
+    held: Held,
+    /// By tag number and paged part, then by page.
+    pages: Vec<Vec<Option<Arc<dyn Page>>>>,
+    /// What the snapshot being written adds. An old page goes as soon as the new one is written, so that three versions are
+    /// never in memory; if the snapshot fails, its pages count as not held: they would have to be written again anyway.
+    unsettled: Option<Held>,
+    unsettled_pages: Vec<(usize, usize)>,
+}
+
+/// What the store has of a group beside pages.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Held {
+    /// The list of tags is that of this process.
+    tags: bool,
     users: u32,
     /// How many values each tag's dictionary has, by tag number.
     values: Vec<u32>,
-    /// By tag number and paged part, then by page.
-    pages: Vec<Vec<Option<Arc<dyn Page>>>>,
+}
+
+impl Held {
+    /// All that a group has. Values that were given since the barrier may be among them: they do no harm.
+    fn all(group: &Group, catalogue: &Catalogue) -> Self {
+        let values = &group.version.values;
+        let values = (0..catalogue.tags().len()).map(|tag| values.get(tag).map_or(0, |dict| dict.len()));
+        Held { tags: true, users: group.version.users, values: values.collect() }
+    }
 }
 
 impl KeptGroup {
@@ -49,7 +86,7 @@ impl KeptGroup {
         held.is_some_and(|held| ptr::addr_eq(Arc::as_ptr(held), Arc::as_ptr(page)))
     }
 
-    fn hold<P: Page>(&mut self, tag: usize, part: Part, at: usize, page: &Arc<P>) {
+    fn hold<P: Page>(&mut self, tag: usize, part: Part, at: usize, page: &Arc<P>) -> (usize, usize) {
         let slot = slot(tag, part);
         if self.pages.len() <= slot {
             self.pages.resize_with(slot + 1, Vec::new);
@@ -59,6 +96,30 @@ impl KeptGroup {
             pages.resize(at + 1, None);
         }
         pages[at] = Some(page.clone());
+        (slot, at)
+    }
+
+    /// Ends the snapshot that was being written, if there is one.
+    fn settle(&mut self, written: bool) {
+        match self.unsettled.take() {
+            Some(held) if written => self.held = held,
+            _ => {}
+        }
+        for (slot, at) in std::mem::take(&mut self.unsettled_pages) {
+            if !written {
+                self.pages[slot][at] = None;
+            }
+        }
+    }
+}
+
+/// What was read is held.
+impl Visit for KeptGroup {
+    type Error = std::convert::Infallible;
+
+    fn page<P: Page>(&mut self, tag: usize, part: Part, at: usize, page: &Arc<P>) -> Result<(), Self::Error> {
+        self.hold(tag, part, at, page);
+        Ok(())
     }
 }
 
@@ -69,51 +130,32 @@ fn slot(tag: usize, part: Part) -> usize {
 impl Kept {
     /// What a store holds that these groups were read from.
     pub(crate) fn of(table: u16, start: u16, groups: &[Group], catalogue: &Catalogue) -> Self {
-        let held = groups.iter().map(|group| {
-            let mut held = KeptGroup::default();
-            settle(&mut held, group, catalogue, lengths(group, catalogue));
-            // The tags may be others than those that are stored: whatever the store has, the list is written again.
-            held.head = false;
-            held
+        let groups = groups.iter().map(|group| {
+            // Its list of tags may be another: whatever the store has, it is written again.
+            let held = Held { tags: false, ..Held::all(group, catalogue) };
+            let mut kept = KeptGroup { held, ..KeptGroup::default() };
+            let Ok(()) = walk(group, catalogue, &mut kept);
+            kept
         });
-        Kept { table, start, groups: Mutex::new(held.collect()) }
+        let state = Mutex::new(State { groups: groups.collect(), snapshot: 0 });
+        Kept { table, start, state, last: Mutex::default() }
     }
 
-    // What a panic leaves here is a base that lacks pages: they are written again.
-    fn locked(&self) -> MutexGuard<'_, Vec<KeptGroup>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the last snapshot that settled wrote.
+    pub(crate) fn last_written(&self) -> Written {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// How many values each tag's dictionary has. Those given since the barrier may be among them: they do no harm.
-fn lengths(group: &Group, catalogue: &Catalogue) -> Vec<u32> {
-    (0..catalogue.tags().len()).map(|tag| group.version.values.get(tag).map_or(0, |d| d.len())).collect()
-}
-
-fn settle(kept: &mut KeptGroup, group: &Group, catalogue: &Catalogue, values: Vec<u32>) {
-    let mut holding = Holding(kept);
-    let Ok(()) = walk(group, catalogue, &mut holding);
-    *kept =
-        KeptGroup { head: true, users: group.version.users, values, pages: std::mem::take(&mut kept.pages) };
+    // After a panic it holds too little, or has pages that are unsettled: they are written again.
+    fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Is shown every page of a group.
 trait Visit {
     type Error;
     fn page<P: Page>(&mut self, tag: usize, part: Part, at: usize, page: &Arc<P>) -> Result<(), Self::Error>;
-}
-
-struct Holding<'a>(&'a mut KeptGroup);
-
-impl Visit for Holding<'_> {
-    type Error = std::convert::Infallible;
-
-    fn page<P: Page>(&mut self, tag: usize, part: Part, at: usize, page: &Arc<P>) -> Result<(), Self::Error> {
-        if !self.0.has(tag, part, at, page) {
-            self.0.hold(tag, part, at, page);
-        }
-        Ok(())
-    }
 }
 
 /// Shows all pages, in the order of their keys but for the tags, which go by number.
@@ -166,11 +208,18 @@ fn column<P: Page + Clone, const USERS: usize, V: Visit>(
 
 /// All key groups of a writer as they were at a barrier.
 pub(crate) struct FrozenGroups {
-    pub(crate) kept: Arc<Kept>,
-    pub(crate) groups: Vec<Group>,
-    pub(crate) catalogue: Arc<Catalogue>,
-    /// The lengths of the dictionaries as written, by group.
-    pub(crate) values: Vec<Vec<u32>>,
+    kept: Arc<Kept>,
+    groups: Vec<Group>,
+    catalogue: Arc<Catalogue>,
+    /// Its number, when it has begun to be written.
+    number: Option<u64>,
+    written: Written,
+}
+
+impl FrozenGroups {
+    pub(crate) fn new(kept: Arc<Kept>, groups: Vec<Group>, catalogue: Arc<Catalogue>) -> Self {
+        FrozenGroups { kept, groups, catalogue, number: None, written: Written::default() }
+    }
 }
 
 impl fmt::Debug for FrozenGroups {
@@ -184,34 +233,44 @@ impl Frozen for FrozenGroups {
         &mut self,
         out: &mut dyn FnMut(&WriteBatch) -> Result<(), StateError>,
     ) -> Result<(), StateError> {
-        let kept = self.kept.locked();
-        self.values = self.groups.iter().map(|group| lengths(group, &self.catalogue)).collect();
+        let mut state = self.kept.locked();
+        // One that was never settled has failed.
+        state.groups.iter_mut().for_each(|kept| kept.settle(false));
+        state.snapshot += 1;
+        self.number = Some(state.snapshot);
         let mut writing = Writing {
             batch: WriteBatch::default(),
             out,
             table: self.kept.table,
             group: KeyGroup(self.kept.start),
-            kept: &KeptGroup::default(),
+            kept: KeptGroup::default(),
             catalogue: &self.catalogue,
             key: Vec::new(),
             value: Vec::new(),
+            written: Written::default(),
         };
-        for ((group, kept), values) in self.groups.iter().zip(kept.iter()).zip(&self.values) {
-            writing.kept = kept;
-            writing.group(group, values)?;
+        // Each group is let go when it is written: what the writer has changed meanwhile is then in memory no more.
+        for (group, kept) in std::mem::take(&mut self.groups).into_iter().zip(&mut state.groups) {
+            writing.kept = std::mem::take(kept);
+            let written = writing.group(&group);
+            *kept = std::mem::take(&mut writing.kept);
+            written?;
             writing.group.0 += 1;
         }
-        writing.flush()
+        writing.flush()?;
+        self.written = writing.written;
+        Ok(())
     }
 
     fn settled(self: Box<Self>, written: bool) {
-        if !written {
-            // What was written of it will be written over: pages, users, values and tags are never taken back.
-            return;
-        }
-        let mut kept = self.kept.locked();
-        for ((kept, group), values) in kept.iter_mut().zip(&self.groups).zip(self.values) {
-            settle(kept, group, &self.catalogue, values);
+        let mut state = self.kept.locked();
+        if self.number == Some(state.snapshot) {
+            // What a failed one has left in the store is written over by the next: pages, users, values and tags are
+            // never taken back.
+            state.groups.iter_mut().for_each(|kept| kept.settle(written));
+            if written {
+                *self.kept.last.lock().unwrap_or_else(PoisonError::into_inner) = self.written;
+            }
         }
     }
 }
@@ -222,29 +281,38 @@ struct Writing<'a> {
     out: &'a mut dyn FnMut(&WriteBatch) -> Result<(), StateError>,
     table: u16,
     group: KeyGroup,
-    kept: &'a KeptGroup,
+    kept: KeptGroup,
     catalogue: &'a Catalogue,
     key: Vec<u8>,
     value: Vec<u8>,
+    written: Written,
 }
 
 impl Writing<'_> {
-    fn group(&mut self, group: &Group, values: &[u32]) -> Result<(), StateError> {
-        let users = group.version.users;
-        let (old, kept) = (self.kept.users, self.kept);
-        if !kept.head || old != users || kept.values != values {
-            let catalogue = self.catalogue;
-            self.put(Place::HEAD, |out| head(out, users, catalogue, values))?;
+    fn group(&mut self, group: &Group) -> Result<(), StateError> {
+        let catalogue = self.catalogue;
+        let new = Held::all(group, catalogue);
+        let old = std::mem::take(&mut self.kept.held);
+        let written = self.beside_pages(group, &old, &new).and_then(|()| walk(group, catalogue, self));
+        self.kept.held = old;
+        self.kept.unsettled = Some(new);
+        written
+    }
+
+    fn beside_pages(&mut self, group: &Group, old: &Held, new: &Held) -> Result<(), StateError> {
+        let catalogue = self.catalogue;
+        if old != new {
+            self.put(Place::HEAD, |out| head(out, new.users, catalogue, &new.values))?;
         }
         let dict: &UserDict = &group.version.dict;
-        self.names(Part::Users, "", dict, old, users)?;
-        for (tag, new) in values.iter().enumerate() {
-            let old = kept.values.get(tag).copied().unwrap_or(0);
-            if let Some(dict) = group.version.values.get(tag).filter(|_| *new > old) {
-                self.names(Part::Values, &self.catalogue.tags()[tag].0, dict, old, *new)?;
+        self.names(Part::Users, "", dict, old.users, new.users)?;
+        for (tag, new) in new.values.iter().enumerate() {
+            let old = old.values.get(tag).copied().unwrap_or(0);
+            if let Some(dict) = group.version.values.get(tag) {
+                self.names(Part::Values, &catalogue.tags()[tag].0, dict, old, *new)?;
             }
         }
-        walk(group, self.catalogue, self)
+        Ok(())
     }
 
     /// Writes the pages of a dictionary that have names from `old` to `new`.
@@ -273,6 +341,8 @@ impl Writing<'_> {
         place.key(self.group, self.table, &mut self.key);
         seal(&self.key, &mut self.value, contents);
         self.batch.put(&self.key, &self.value);
+        self.written.pieces += 1;
+        self.written.bytes += (self.key.len() + self.value.len()) as u64;
         if self.batch.bytes() >= BATCH { self.flush() } else { Ok(()) }
     }
 
@@ -293,7 +363,9 @@ impl Visit for Writing<'_> {
             return Ok(());
         }
         let catalogue = self.catalogue;
-        let place = Place { part, tag: &catalogue.tags()[tag].0, page: at as u32 };
-        self.put(place, |out| page.encode(out))
+        self.put(Place { part, tag: &catalogue.tags()[tag].0, page: at as u32 }, |out| page.encode(out))?;
+        let held = self.kept.hold(tag, part, at, page);
+        self.kept.unsettled_pages.push(held);
+        Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod layout;
 mod page;
 mod restore;
 
+pub use freeze::Written;
 pub(crate) use freeze::{FrozenGroups, Kept};
 pub(crate) use layout::FORMAT;
 pub(crate) use restore::read_group;

@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::rig::{Folders, Rig, open_store};
-use crate::backend::WriteBatch;
+use crate::backend::{BackendKind, WriteBatch};
 use crate::keyspace::PREFIX;
 use crate::store::{Store, TableMeta};
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn pieces() -> &'static Pieces {
 }
 
 fn store_of(pieces: &Pieces) -> Store {
-    let store = open_store(std::path::Path::new("nowhere"), 0, 1, 2, &[]);
+    let store = open_store(BackendKind::Memory, std::path::Path::new("nowhere"), 0, 1, 2, &[]);
     // The table's number is the one that the first table of any store gets.
     let id = store.register(TableMeta::raw("other", 1)).unwrap();
     let mut batch = WriteBatch::default();

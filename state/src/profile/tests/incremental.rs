@@ -68,6 +68,31 @@ fn writes_the_pages_that_were_touched_and_no_others() {
     assert_eq!(written(writer, &*backend), (Vec::new(), 0));
 }
 
+#[test]
+fn rocksdb_uploads_what_changed_and_reads_it_back_at_any_parallelism() {
+    let of = || Profiles::with_key_groups("p", 8).enum_tag("city").int_tag("seen").set_tag("cats");
+    let mut folders = Folders::of_rocks();
+    let mut rig = Rig::open(&mut folders, of(), 2, &[]);
+    (0..20_000).for_each(|user| rig.apply(&update(user, 0)));
+    rig.checkpoint();
+    let all = rig.new_bytes;
+    (0..20).for_each(|user| rig.apply(&update(user, 1)));
+    rig.checkpoint();
+    let few = rig.new_bytes;
+    assert!(few < all / 4, "{few} bytes in new files after 20 users changed, {all} at first");
+    for (round, parallelism) in [(2, 2), (3, 3), (4, 7), (5, 1)] {
+        (0..20_000).filter(|user| user % 50 == round).for_each(|user| rig.apply(&update(user, round)));
+        let parts = rig.checkpoint();
+        let (digest, order) = (rig.seen().digest().value, super::rig::users(&rig.seen()));
+        // Not in it, and gone with this life.
+        rig.apply(&update(1, 100));
+        drop(rig);
+        rig = Rig::open(&mut folders, of(), parallelism, &parts);
+        assert_eq!(rig.seen().digest().value, digest, "at {parallelism}");
+        assert_eq!(super::rig::users(&rig.seen()), order);
+    }
+}
+
 fn apply_late(writer: &mut Writer, users: &[u64]) {
     for user in users {
         let update = ProfileUpdate::of(*user).at(5).set("city", "city-7").unset("seen");

@@ -5,6 +5,7 @@ use crate::backend::{BackendKind, Resources, StateBackend, Write, WriteBatch};
 use crate::error::StateError;
 use crate::key::key_groups_of;
 use crate::store::{self, Frozen, LocalPart, RestoredPart, Store, StoreConfig};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,17 +17,25 @@ pub(super) struct Rig {
     pub(super) subtasks: Vec<(Store, Writer)>,
     folder: PathBuf,
     frozen: usize,
+    /// Files of the last checkpoint that the one before did not have, in bytes.
+    pub(super) new_bytes: u64,
+    files: BTreeSet<String>,
 }
 
 /// Folders for rigs, deleted in the end.
 pub(super) struct Folders {
     root: TempDir,
     lives: usize,
+    backend: BackendKind,
 }
 
 impl Folders {
     pub(super) fn new() -> Self {
-        Folders { root: TempDir::new().unwrap(), lives: 0 }
+        Folders { root: TempDir::new().unwrap(), lives: 0, backend: BackendKind::Memory }
+    }
+
+    pub(super) fn of_rocks() -> Self {
+        Folders { backend: BackendKind::Rocks, ..Self::new() }
     }
 
     fn next(&mut self) -> PathBuf {
@@ -36,6 +45,7 @@ impl Folders {
 }
 
 pub(super) fn open_store(
+    backend: BackendKind,
     folder: &Path,
     subtask: usize,
     of: usize,
@@ -47,7 +57,7 @@ pub(super) fn open_store(
         subtask,
         key_groups: key_groups_of(subtask, of, groups),
         groups,
-        backend: BackendKind::Memory,
+        backend,
         folder: folder.join(format!("live-{subtask}")),
         resources: Resources::default(),
         cache_bytes: 1 << 20,
@@ -69,11 +79,12 @@ impl Rig {
     ) -> Result<Self, RestoreError> {
         let folder = folders.next();
         let subtasks = (0..of).map(|subtask| {
-            let store = open_store(&folder, subtask, of, profiles.key_groups(), parts);
+            let store = open_store(folders.backend, &folder, subtask, of, profiles.key_groups(), parts);
             let writer = profiles.restore_writer(&store, 1)?;
             Ok((store, writer))
         });
-        Ok(Rig { subtasks: subtasks.collect::<Result<_, RestoreError>>()?, profiles, folder, frozen: 0 })
+        let subtasks = subtasks.collect::<Result<_, RestoreError>>()?;
+        Ok(Rig { subtasks, profiles, folder, frozen: 0, new_bytes: 0, files: BTreeSet::new() })
     }
 
     pub(super) fn apply(&mut self, update: &ProfileUpdate) {
@@ -105,14 +116,20 @@ impl Rig {
     /// Writes snapshots out: the parts, if no subtask failed.
     pub(super) fn settle(&mut self, snapshots: Vec<store::Snapshot>) -> Option<Vec<RestoredPart>> {
         self.frozen += 1;
-        let parts =
-            snapshots.into_iter().zip(&self.subtasks).enumerate().map(|(subtask, (snapshot, (store, _)))| {
-                std::fs::create_dir_all(&self.folder).unwrap();
-                let folder = self.folder.join(format!("chk-{}-{subtask}", self.frozen));
-                store.write_out(snapshot, &folder).map(|part| restored(part, folder)).ok()
-            });
-        // All are written before one that failed counts.
-        parts.collect::<Vec<_>>().into_iter().collect()
+        std::fs::create_dir_all(&self.folder).unwrap();
+        let (mut parts, mut files) = (Vec::new(), Vec::new());
+        for (subtask, (snapshot, (store, _))) in snapshots.into_iter().zip(&self.subtasks).enumerate() {
+            let folder = self.folder.join(format!("chk-{}-{subtask}", self.frozen));
+            // All are written before one that failed counts.
+            parts.push(store.write_out(snapshot, &folder).ok().map(|part| {
+                files.extend(part.files.iter().map(|file| (format!("{subtask}/{}", file.name), file.bytes)));
+                restored(part, folder)
+            }));
+        }
+        let new = files.iter().filter(|(name, _)| !(name.ends_with(".sst") && self.files.contains(name)));
+        self.new_bytes = new.map(|(_, bytes)| bytes).sum();
+        self.files = files.into_iter().map(|(name, _)| name).collect();
+        parts.into_iter().collect()
     }
 
     pub(super) fn checkpoint(&mut self) -> Vec<RestoredPart> {

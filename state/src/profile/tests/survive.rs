@@ -3,6 +3,7 @@
 use super::super::*;
 use super::model::{Cond, condition, delta};
 use super::rig::{Folders, Rig, open_store, users};
+use crate::backend::BackendKind;
 use crate::store::RestoredPart;
 use proptest::prelude::*;
 
@@ -230,7 +231,7 @@ fn a_tag_of_another_type_is_refused_with_both_and_the_fix() {
     );
     assert!(profiles.writer(0..4, 2).is_ok(), "its key groups are free again");
     let other = Profiles::with_key_groups("p", 8);
-    let store = open_store(std::path::Path::new("nowhere"), 0, 1, 4, &[]);
+    let store = open_store(BackendKind::Memory, std::path::Path::new("nowhere"), 0, 1, 4, &[]);
     let refused = other.restore_writer(&store, 1).unwrap_err().to_string();
     assert!(refused.contains("with_key_groups(name, 4)"), "{refused}");
 }

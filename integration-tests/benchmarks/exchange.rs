@@ -46,7 +46,13 @@ impl Source for Pairs {
     type Out = (u64, u64);
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.subtask = cx.subtask() as u64;
+        let own = |item: &RestoredItem| item.key == self.subtask.to_string();
+        let restored = cx.restored("positions").into_iter().find(own);
+        self.next = restored.and_then(|item| item.value.as_u64()).unwrap_or(0);
         Ok(())
+    }
+    fn positions(&mut self, _: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
+        Ok(vec![(self.subtask.to_string(), self.next.into())])
     }
     fn poll(&mut self, out: &mut SourceBatch<(u64, u64)>, _: Duration) -> Result<SourceStatus> {
         let end = (self.next + out.room() as u64).min(self.n / PARALLELISM);
@@ -75,7 +81,7 @@ impl ProcessFunction<u64, (u64, u64)> for Count {
         cx: &mut KeyedContext<'_, u64, u64>,
         out: &mut impl Collector<(u64, u64)>,
     ) -> Result<()> {
-        let count = cx.state();
+        let count = cx.state()?;
         *count += 1;
         let count = *count;
         out.emit(Record { value: (r.value.0, count), time: r.time })
@@ -110,16 +116,25 @@ impl Sink<(u64, u64)> for Weigh {
     }
 }
 
-fn weir(n: u64) -> anyhow::Result<(u64, u64)> {
+/// Runs the job, made what `with` makes of it; gives what the sink saw, and how many checkpoints there were.
+pub(crate) fn weir(n: u64, with: impl FnOnce(Job) -> Job) -> anyhow::Result<((u64, u64), u64)> {
     let total = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-    let job = Job::named("exchange").parallelism(PARALLELISM as usize);
+    let job = with(Job::named("exchange").parallelism(PARALLELISM as usize));
     job.source("pairs", Pairs { next: 0, n, subtask: 0 })
         .source_time(Watermarks::monotonic())
         .key_by("by-key", |r| r.0)
         .process("count", Count)
         .sink("weigh", Weigh { sum: 0, records: 0, total: total.clone() });
-    job.start()?.wait()?;
-    Ok((total[0].load(Ordering::Relaxed), total[1].load(Ordering::Relaxed)))
+    let report = job.start()?.wait()?;
+    Ok(((total[0].load(Ordering::Relaxed), total[1].load(Ordering::Relaxed)), report.checkpoints))
+}
+
+/// What the sink must have seen: one thread, one table, whatever the order.
+pub(crate) fn expected(n: u64) -> (u64, u64) {
+    let mut counts = vec![0u64; KEYS as usize + 1];
+    (0..n).for_each(|i| counts[record(i).0 as usize] += 1);
+    let sums = counts.iter().zip(0u64..).map(|(c, k)| k.wrapping_mul((c * c + c) / 2));
+    (sums.fold(0, u64::wrapping_add), n)
 }
 
 /// Our hash for the baseline's maps, so that both sides pay the same for hashing.
@@ -203,16 +218,12 @@ fn by_hand(n: u64) -> (u64, u64) {
 
 pub(crate) fn run(scale: Scale) -> anyhow::Result<Comparison> {
     let n = scale.records(RECORDS);
-    // One thread, one map: what both must come to, in whatever order records arrive.
-    let mut counts: HashMap<u64, u64, BuildHasherDefault<Ours>> = HashMap::default();
-    (0..n).for_each(|i| *counts.entry(record(i).0).or_insert(0) += 1);
-    let sum = counts.iter().fold(0u64, |s, (k, c)| s.wrapping_add(k.wrapping_mul(c * (c + 1) / 2)));
-    let expected = (sum, n);
+    let expected = expected(n);
     let check = |got: (u64, u64)| {
         ensure!(got == expected, "sum and records {got:?}, expected {expected:?}");
         Ok(None)
     };
-    let rounds = alternate(scale.rounds, || check(weir(n)?), || check(by_hand(n)))?;
+    let rounds = alternate(scale.rounds, || check(weir(n, |job| job)?.0), || check(by_hand(n)))?;
     Ok(Comparison {
         what: "2 sources → key_by → running count per key → sink, (u64, u64), 100,000 keys, parallelism 2",
         baseline: "hand-written",

@@ -34,8 +34,8 @@ impl ProcessFunction<u64, Behaviour> for Count {
         cx: &mut KeyedContext<'_, u64, u64>,
         out: &mut impl Collector<u64>,
     ) -> Result<()> {
-        *cx.state() += 1;
-        let count = *cx.state();
+        *cx.state()? += 1;
+        let count = *cx.state()?;
         out.emit(r.with(r.value.user_id.wrapping_mul(count)))
     }
 }

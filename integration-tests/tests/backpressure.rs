@@ -55,7 +55,7 @@ impl ProcessFunction<u64, u64> for Pass {
         cx: &mut KeyedContext<'_, u64, u64>,
         out: &mut impl Collector<u64>,
     ) -> Result<()> {
-        *cx.state() += 1;
+        *cx.state()? += 1;
         out.emit(r)
     }
 }

@@ -6,24 +6,27 @@
 //! *Stateless*: [`map`](prelude::StreamOps::map), [`filter`](prelude::StreamOps::filter),
 //! [`flat_map`](prelude::StreamOps::flat_map), [`inspect`](prelude::StreamOps::inspect). They keep event times and order.
 //!
-//! *Keyed*, each with a uid that its state is kept under: [`process`](prelude::KeyedOps::process) gives user code a state
-//! per key and event-time timers; [`aggregate`](prelude::WindowOps::aggregate) computes an [`Aggregate`] per key and
+//! *Keyed*, each with a uid that its state is kept under: [`process`](prelude::KeyedOps::process) gives user code states
+//! per key and timers; [`aggregate`](prelude::WindowOps::aggregate) computes an [`Aggregate`] per key and
 //! window; [`update_profile`](prelude::ProfileOps::update_profile) writes what a stream says of users into a
 //! [`Profiles`](weir_state::profile::Profiles) space that readers question meanwhile.
 //!
-//! Event times are milliseconds since the Unix epoch, negative ones included. State lives in the memory of the subtask
-//! that owns its key; no operator here starts a thread, takes a lock per record or reads a clock per record.
+//! Event times are milliseconds since the Unix epoch, negative ones included. State lies in the store of the subtask that
+//! owns its key, in checkpoints, and comes back from these whatever the parallelism; each operator says what it keeps. No
+//! operator here starts a thread, takes a lock per record or reads a clock per record.
 
 pub mod aggregate;
 mod filter;
 mod flat_map;
+#[cfg(test)]
+mod fleet;
 mod inspect;
 mod map;
 mod opened;
 pub mod prelude;
 pub mod process;
 pub mod profile;
-mod state_table;
+mod progress;
 mod timers;
 pub mod window;
 

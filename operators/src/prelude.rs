@@ -10,6 +10,9 @@ use weir_state::profile::{ProfileUpdate, UserId};
 pub use crate::aggregate::{Aggregate, count, count_where, max, min, sum};
 pub use crate::process::{KeyedContext, ProcessFunction};
 pub use crate::profile::{BadUpdates, ProfileTarget, RejectedUpdate};
+pub use weir_state::schema::Schema;
+pub use weir_state::ttl::Ttl;
+
 pub use crate::window::{TimeWindow, Tumbling, WindowResult, days, hours, minutes, seconds};
 
 use crate::process::Process;
@@ -149,8 +152,8 @@ pub trait KeyedOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
     ///     type State = u64;
     ///     fn process(&mut self, r: Record<&'static str>, cx: &mut KeyedContext<'_, u64, u64>,
     ///                out: &mut impl Collector<Self::Out>) -> Result<()> {
-    ///         *cx.state() += 1;
-    ///         out.emit(r.with((*cx.state(), r.value)))
+    ///         *cx.state()? += 1;
+    ///         out.emit(r.with((*cx.state()?, r.value)))
     ///     }
     /// }
     /// # let job = weir_engine::Job::named("doc").parallelism(1);

@@ -1,5 +1,7 @@
-//! `process`: user code with a state per key and event-time timers.
+//! `process`: user code with states per key and timers, all of it kept at checkpoints.
 // HOT: at most one probe of the state table per record. No allocation, lock, log or clock of its own.
+
+mod context;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,12 +9,16 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_engine::{
-    Collector, Counter, Data, EndKind, EventTime, Key, KeyHash, Keyed, Operator, OperatorContext, Record,
-    Result, Watermark,
+    Barrier, Collector, Counter, Data, EndKind, EventTime, Key, Keyed, Operator, OperatorContext, Record,
+    Result, TaskError, Watermark,
 };
+use weir_state::schema::Schema;
+use weir_state::store::Snapshot;
 
-use crate::state_table::{Place, StateTable};
-use crate::timers::Timers;
+use crate::opened::Opened;
+use context::{By, Kept};
+
+pub use context::KeyedContext;
 
 /// What a job does with each record of a keyed stream, given what it remembers of the key.
 ///
@@ -45,7 +51,7 @@ use crate::timers::Timers;
 ///         _out: &mut impl Collector<Self::Out>,
 ///     ) -> Result<()> {
 ///         let until = record.time.millis() + 10_000;
-///         let sum = cx.state();
+///         let sum = cx.state()?;
 ///         sum.of += record.value;
 ///         sum.until = sum.until.max(until);
 ///         cx.set_timer(EventTime(until));
@@ -57,10 +63,10 @@ use crate::timers::Timers;
 ///         cx: &mut KeyedContext<'_, String, Sum>,
 ///         out: &mut impl Collector<Self::Out>,
 ///     ) -> Result<()> {
-///         if cx.state().until != time.millis() {
+///         if cx.state()?.until != time.millis() {
 ///             return Ok(()); // something came meanwhile
 ///         }
-///         let sum = cx.state().of;
+///         let sum = cx.state()?.of;
 ///         cx.clear_state();
 ///         out.emit(Record::new((cx.key().clone(), sum), time))
 ///     }
@@ -110,6 +116,29 @@ pub trait ProcessFunction<K: Key, In: Data>: Clone + Send + 'static {
         out: &mut impl Collector<Self::Out>,
     ) -> Result<()>;
 
+    /// The versions that the type of `State` has had. A change of the type is a new version: checkpoints and savepoints hold
+    /// values of the old one.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::{Collector, Record, Result};
+    /// # use serde::{Deserialize, Serialize};
+    /// #[derive(Clone, Default, Serialize, Deserialize)]
+    /// struct Sum { of: i64, count: u64 } // was an i32
+    /// # #[derive(Clone)] struct Sums;
+    /// impl ProcessFunction<u64, i64> for Sums {
+    /// #   type Out = i64;
+    ///     type State = Sum;
+    ///     fn schema(&self) -> Schema<Sum> {
+    ///         Schema::<Sum>::after(Schema::<i32>::first(), |old| Sum { of: old.into(), count: 0 })
+    ///     }
+    /// #   fn process(&mut self, r: Record<i64>, _: &mut KeyedContext<'_, u64, Sum>, out: &mut impl Collector<i64>) -> Result<()> { out.emit(r) }
+    /// }
+    /// ```
+    fn schema(&self) -> Schema<Self::State> {
+        Schema::first()
+    }
+
     /// Called when event time has reached a timer; `cx` is that of the key which set it. What is given here goes
     /// downstream before the watermark that fired it; its time should be `time`, or later.
     ///
@@ -124,126 +153,84 @@ pub trait ProcessFunction<K: Key, In: Data>: Clone + Send + 'static {
         let _ = (time, cx, out);
         Ok(())
     }
-}
 
-/// The key at hand: its state, its timers, and where event time stands.
-///
-/// Timers are unique per key and time: setting one again changes nothing. They fire when the watermark reaches them, in
-/// the order of their times, those of one time in the order in which they were set. A timer set at or before the
-/// watermark fires at the next advance, as in Flink. While timers fire, one set at or before the time that is firing waits
-/// for the next advance too, so that no advance can last for ever.
-///
-/// When the stream ends for good (watermark [`Watermark::MAX`]) every timer fires, and none can be set any more: attempts
-/// are counted (`timers_refused`) and logged. Code that gives something in two steps asks for that watermark in
-/// `on_timer`. When the job is drained to be continued, nothing fires.
-pub struct KeyedContext<'a, K, S> {
-    key: &'a K,
-    hash: KeyHash,
-    /// Where the state of the key is, once looked up.
-    place: Option<Place>,
-    table: &'a mut StateTable<K, S>,
-    timers: &'a mut Timers<K>,
-    watermark: Watermark,
-    subtask: usize,
-}
-
-impl<K: fmt::Debug, S> fmt::Debug for KeyedContext<'_, K, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeyedContext({:?} at {:?})", self.key, self.watermark)
-    }
-}
-
-impl<K: Key, S: Default> KeyedContext<'_, K, S> {
-    /// The key.
-    #[inline]
-    pub fn key(&self) -> &K {
-        self.key
-    }
-
-    /// The state of the key, made by `Default` if there is none. Only the first call per record looks it up.
-    #[inline]
-    pub fn state(&mut self) -> &mut S {
-        let place = match self.place {
-            Some(place) => place,
-            None => self.table.find_or_insert_with(self.hash, self.key, S::default),
-        };
-        self.place = Some(place);
-        self.table.at(place)
-    }
-
-    /// The state of the key, if there is one: for a timer that must not bring a forgotten key back.
-    #[inline]
-    pub fn existing_state(&mut self) -> Option<&mut S> {
-        if self.place.is_none() {
-            self.place = self.table.find(self.hash, self.key);
-        }
-        self.place.map(|place| self.table.at(place))
-    }
-
-    /// Forgets the state of the key. Its timers stay. State that is never cleared stays as long as the job.
-    pub fn clear_state(&mut self) {
-        self.place = None;
-        self.table.remove(self.hash, self.key);
-    }
-
-    /// Asks for `on_timer` with this key when event time reaches `time`.
-    pub fn set_timer(&mut self, time: EventTime) {
-        self.timers.set(self.hash, self.key, time);
-    }
-
-    /// Takes a timer of this key back; nothing happens when there is none.
-    pub fn delete_timer(&mut self, time: EventTime) {
-        self.timers.delete(self.hash, self.key, time);
-    }
-
-    /// Where event time stands: in `on_timer`, at the watermark that is firing.
-    #[inline]
-    pub fn watermark(&self) -> Watermark {
-        self.watermark
-    }
-
-    /// True when a record of this time comes after the watermark that promised there would be none.
-    #[inline]
-    pub fn is_late(&self, time: EventTime) -> bool {
-        self.watermark.is_late(time)
-    }
-
-    /// Which subtask this is, from 0.
-    pub fn subtask(&self) -> usize {
-        self.subtask
+    /// Called when the machine's clock has reached a processing timer; `cx` is that of the key which set it. `time_ms` is
+    /// the time that was set, in milliseconds since the epoch; by now it is later.
+    ///
+    /// # Errors
+    /// As for `process`.
+    fn on_processing_timer(
+        &mut self,
+        time_ms: i64,
+        cx: &mut KeyedContext<'_, K, Self::State>,
+        out: &mut impl Collector<Self::Out>,
+    ) -> Result<()> {
+        let _ = (time_ms, cx, out);
+        Ok(())
     }
 }
 
 /// The operator behind [`process`](crate::prelude::KeyedOps::process).
 ///
-/// *State*: one `F::State` per key, beside the key in one hash table, until it is cleared. About 64 bytes and the key
-/// per timer, until it fires or is deleted.
+/// *State*: one `F::State` per key, in the table `state`, until it is cleared; in memory as far as the job's budget for
+/// state reaches. Timers in the tables `timers` and `processing_timers`, all of them in memory: about 64 bytes and the key
+/// each, and 24 bytes and the key for each change since the last checkpoint. A checkpoint writes what changed since the
+/// one before.
 pub struct Process<K, In: Data, F: ProcessFunction<K, In>>
 where
     K: Key,
 {
     function: F,
-    table: StateTable<K, F::State>,
-    timers: Timers<K>,
-    watermark: Watermark,
-    subtask: usize,
+    kept: Opened<Kept<K, F::State>>,
     refused: Counter,
     _in: PhantomData<fn(In)>,
 }
 
+/// How many timers fire before the states get to make room for more.
+const FIRED_AT_ONCE: usize = 1_024;
+
 impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
     /// The operator that runs `function`: what `process` adds to a stream, and what a test of it drives by hand.
     pub fn new(function: F) -> Self {
-        Process {
-            function,
-            table: StateTable::default(),
-            timers: Timers::default(),
-            watermark: Watermark::MIN,
-            subtask: 0,
-            refused: Counter::default(),
-            _in: PhantomData,
-        }
+        Process { function, kept: Opened(None), refused: Counter::default(), _in: PhantomData }
     }
+
+    /// Fires the timers that are due by `now`.
+    fn fire(&mut self, by: By, now: i64, out: &mut impl Collector<F::Out>) -> Result<()> {
+        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
+        kept.timers(by).advance(now);
+        let mut fired = 0;
+        while let Some(due) = kept.timers(by).next_due() {
+            if fired % FIRED_AT_ONCE == 0 {
+                if fired > 0 {
+                    kept.batch_end()?;
+                }
+                kept.prefetch_due(by, due.hash, &due.key, FIRED_AT_ONCE)?;
+            }
+            fired += 1;
+            let mut cx = KeyedContext::new(&due.key, due.hash, kept);
+            match by {
+                By::EventTime => self.function.on_timer(due.time, &mut cx, out)?,
+                By::ProcessingTime => self.function.on_processing_timer(due.time.0, &mut cx, out)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be done now and then: firing by the machine's clock, and the upkeep of the states.
+    fn now_and_then(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
+        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
+        // Nobody asks what time it is while there is nothing to wait for.
+        if let Some(now) = kept.processing_time_due() {
+            self.fire(By::ProcessingTime, now, out)?;
+        }
+        self.kept.0.as_mut().map_or(Ok(()), Kept::batch_end)
+    }
+}
+
+#[cold]
+fn not_open() -> TaskError {
+    TaskError::internal("a process function was used before it was open")
 }
 
 impl<K: Key, In: Data, F: ProcessFunction<K, In>> Clone for Process<K, In, F> {
@@ -254,7 +241,7 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Clone for Process<K, In, F> {
 
 impl<K: Key, In: Data, F: ProcessFunction<K, In>> fmt::Debug for Process<K, In, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Process({} keys)", self.table.len())
+        write!(f, "Process({:?})", self.kept)
     }
 }
 
@@ -262,51 +249,54 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
     type Out = F::Out;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
-        self.subtask = cx.subtask();
         self.refused = cx.counter("timers_refused");
-        self.function.open(cx)
+        self.function.open(cx)?;
+        self.kept = Opened(Some(Kept::open(cx, self.function.schema())?));
+        Ok(())
+    }
+
+    fn prefetch(&mut self, batch: &[Record<Keyed<K, In>>]) -> Result<()> {
+        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
+        kept.prefetch(batch.iter().map(|r| (r.value.hash, &r.value.key)))
     }
 
     #[inline]
     fn process(&mut self, record: Record<Keyed<K, In>>, out: &mut impl Collector<F::Out>) -> Result<()> {
         let Record { value: Keyed { hash, key, value }, time } = record;
-        let mut cx = KeyedContext {
-            key: &key,
-            hash,
-            place: None,
-            table: &mut self.table,
-            timers: &mut self.timers,
-            watermark: self.watermark,
-            subtask: self.subtask,
-        };
-        self.function.process(Record { value, time }, &mut cx, out)
+        let Some(kept) = &mut self.kept.0 else { return Err(not_open()) };
+        self.function.process(Record { value, time }, &mut KeyedContext::new(&key, hash, kept), out)
+    }
+
+    fn on_batch_end(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
+        self.now_and_then(out)
+    }
+
+    fn on_quiet(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
+        self.now_and_then(out)
     }
 
     fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<F::Out>) -> Result<()> {
-        self.watermark = watermark;
-        self.timers.advance(watermark);
-        while let Some(due) = self.timers.next_due() {
-            let mut cx = KeyedContext {
-                key: &due.key,
-                hash: due.hash,
-                place: None,
-                table: &mut self.table,
-                timers: &mut self.timers,
-                watermark,
-                subtask: self.subtask,
-            };
-            self.function.on_timer(due.time, &mut cx, out)?;
+        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
+        // After a restore event time first comes to where it was: what it reached there has fired.
+        if kept.event_time_reaches(watermark) {
+            self.fire(By::EventTime, watermark.0, out)?;
+            self.kept.0.as_mut().map_or(Ok(()), Kept::batch_end)?;
         }
         Ok(())
     }
 
+    fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
+        self.kept.0.as_mut().ok_or_else(not_open)?.freeze(into)
+    }
+
     fn on_end(&mut self, _: EndKind, _: &mut impl Collector<F::Out>) -> Result<()> {
-        let refused = self.timers.refused();
+        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
+        let refused = kept.timers(By::EventTime).refused();
         if refused > 0 {
             self.refused.add(refused);
             tracing::warn!(
                 refused,
-                subtask = self.subtask,
+                subtask = kept.subtask,
                 "timers were set while the last watermark fired: they will never fire"
             );
         }
@@ -317,3 +307,7 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
 #[cfg(test)]
 #[path = "process_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "process/restore_tests.rs"]
+mod restore_tests;

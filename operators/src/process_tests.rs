@@ -26,9 +26,9 @@ impl<K: Key> ProcessFunction<K, i64> for Sums {
             0 => cx.clear_state(),
             at @ 101.. => cx.set_timer(EventTime(at)),
             at @ ..-100 => cx.delete_timer(EventTime(-at)),
-            n => *cx.state() += n,
+            n => *cx.state()? += n,
         }
-        let sum = cx.existing_state().copied().unwrap_or(-1);
+        let sum = cx.peek_state()?.copied().unwrap_or(-1);
         out.emit(record.with((cx.key().clone(), sum)))
     }
     fn on_timer(
@@ -37,7 +37,7 @@ impl<K: Key> ProcessFunction<K, i64> for Sums {
         cx: &mut KeyedContext<'_, K, i64>,
         out: &mut impl Collector<(K, i64)>,
     ) -> Result<()> {
-        out.emit(Record::new((cx.key().clone(), cx.existing_state().copied().unwrap_or(-1)), time))
+        out.emit(Record::new((cx.key().clone(), cx.peek_state()?.copied().unwrap_or(-1)), time))
     }
 }
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_engine::{
-    Closing, Collector, Counter, EndKind, EventTime, Keyed, Operator, OperatorContext, Record, Result,
-    SharedClock, SideOutput, SideSlot, SignalPort, TaskError, Watermark,
+    Barrier, Closing, Collector, Counter, EndKind, EventTime, Keyed, Operator, OperatorContext, Record,
+    Result, SharedClock, SideOutput, SideSlot, SignalPort, TaskError, Watermark,
 };
 use weir_state::profile::{ProfileError, ProfileUpdate, Profiles, UserId, Writer};
+use weir_state::store::Snapshot;
 
 use crate::opened::Opened;
 
@@ -108,8 +109,10 @@ impl fmt::Display for RejectedUpdate {
 
 /// The operator behind [`update_profile`](crate::prelude::ProfileOps::update_profile).
 ///
-/// *State*: the profiles of the users whose key groups this subtask owns. It forgets nothing. Each life of the job claims
-/// the key groups anew; until it first publishes, readers see what the life before left, marked stale.
+/// *State*: the profiles of the users whose key groups this subtask owns. It forgets nothing. Checkpoints hold all of it: the
+/// users' ordinals, the values, and the times that decide about late updates; each holds what changed since the one before.
+/// Each life of the job claims the key groups anew, goes on from the checkpoint and publishes what it found there; until
+/// then readers see what the life before left, marked stale.
 ///
 /// *Publishing*: what was applied becomes visible, update by update whole, 20 ms after the last time (looked at when a
 /// batch ends), at once when no input is ready, when event time advances, and in the end. A version names the watermark it
@@ -127,6 +130,8 @@ pub struct UpdateProfile {
     rejected_slot: SideSlot<RejectedUpdate>,
     open: Opened<Open>,
     rejected: Opened<SideOutput<RejectedUpdate>>,
+    /// What there was in the end, for the checkpoints that come after it.
+    last: Opened<Snapshot>,
 }
 
 struct Open {
@@ -166,7 +171,13 @@ impl Open {
 
 impl UpdateProfile {
     pub(crate) fn new(target: ProfileTarget, rejected_slot: SideSlot<RejectedUpdate>) -> Self {
-        UpdateProfile { target, rejected_slot, open: Opened(None), rejected: Opened(None) }
+        UpdateProfile {
+            target,
+            rejected_slot,
+            open: Opened(None),
+            rejected: Opened(None),
+            last: Opened(None),
+        }
     }
 
     fn opened(&mut self) -> Result<&mut Open> {
@@ -224,14 +235,21 @@ impl Operator<Keyed<UserId, ProfileUpdate>> for UpdateProfile {
             )));
         }
         let clock = cx.clock().clone();
-        self.open = Opened(Some(Open {
-            writer: profiles.writer(cx.own_key_groups(), cx.attempt().0)?,
-            watermark: Watermark::MIN,
+        let store = cx.store()?;
+        let writer = profiles.restore_writer(&store, cx.attempt().0)?;
+        let mut open = Open {
+            watermark: Watermark(writer.watermark()),
+            writer,
             published: clock.elapsed(),
             clock,
             bad_updates: cx.counter("bad_updates"),
             bad: BadLog::default(),
-        }));
+        };
+        if store.is_restored() {
+            // Input may be long in coming, and what the life before left may be ahead of the checkpoint.
+            open.publish();
+        }
+        self.open = Opened(Some(open));
         self.rejected = Opened(self.rejected_slot.is_read().then(|| self.rejected_slot.open(cx)));
         Ok(())
     }
@@ -278,10 +296,22 @@ impl Operator<Keyed<UserId, ProfileUpdate>> for UpdateProfile {
 
     fn on_end(&mut self, kind: EndKind, _: &mut impl Collector<Infallible>) -> Result<()> {
         let Some(mut open) = self.open.0.take() else { return Ok(()) };
+        let mut last = Snapshot::default();
+        open.writer.freeze(&mut last)?;
+        self.last = Opened(Some(last));
         match kind {
             EndKind::Flush => open.writer.finish(open.watermark.0),
             // Dropping the writer marks what is there as stale: the stream has more to say.
             EndKind::Keep => open.publish(),
+        }
+        Ok(())
+    }
+
+    fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
+        match (&mut self.open.0, self.last.0.take()) {
+            (Some(open), _) => open.writer.freeze(into)?,
+            (None, Some(last)) => into.append(last),
+            (None, None) => {}
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::Arc;
-use weir_engine::testkit::{ManualClock, OpHarness, SideProbe, context};
+use weir_engine::testkit::{ManualClock, OpHarness, Saved, SideProbe, context};
 use weir_state::key_hash;
 use weir_state::profile::tag;
 
@@ -154,4 +154,84 @@ fn bad_updates_are_logged_now_and_then() {
     let mut log = BadLog::default();
     let due: Vec<_> = [0, 1, 9, 10, 11, 30].map(|s| log.due(Duration::from_secs(s))).into();
     assert_eq!(due, [Some(1), None, None, Some(3), None, Some(2)]);
+}
+
+fn restored(profiles: &Profiles, saved: &[&Saved], subtask: usize, of: usize) -> Harness {
+    let op = UpdateProfile::new(ProfileTarget::new(profiles), SideSlot::default());
+    OpHarness::restored(op, saved, subtask, of).unwrap()
+}
+
+#[test]
+fn what_was_applied_before_the_barrier_is_there_again_once_with_its_times() {
+    let before = profiles();
+    let (mut h, _) = harness(&before);
+    for user in 0..100 {
+        h.send(buy(user), 10).unwrap();
+        h.send(keyed(about(user).set("last", "buy").at(50)), 10).unwrap();
+    }
+    h.watermark(7).unwrap();
+    let saved = h.save(1).unwrap();
+    // This is not in it, and comes again.
+    h.send(buy(1), 11).unwrap();
+    h.quiet().unwrap();
+    let ahead = before.reader().digest().value;
+
+    // Another process, three subtasks.
+    let after = profiles();
+    let mut tasks: Vec<Harness> = (0..3).map(|subtask| restored(&after, &[&saved], subtask, 3)).collect();
+    assert_eq!(buyers(&after), 100, "it is there before any input");
+    let version = after.reader().snapshot().version();
+    assert_eq!((version.watermark, version.stale), (7, false));
+    let groups = after.key_groups();
+    let mut send = |update: Keyed<UserId, ProfileUpdate>| {
+        let owner = update.hash.group(groups).subtask(groups, 3);
+        tasks[owner].send(update, 11).unwrap();
+        tasks[owner].quiet().unwrap();
+    };
+    send(keyed(about(1).set("last", "too late").at(49)));
+    send(buy(1));
+    assert_eq!(after.reader().digest().value, ahead);
+}
+
+#[test]
+fn readers_see_the_life_before_until_the_checkpoint_is_read() {
+    let profiles = profiles();
+    let (mut h, _) = harness(&profiles);
+    h.send(buy(1), 10).unwrap();
+    let saved = h.save(1).unwrap();
+    h.send(buy(2), 11).unwrap();
+    h.quiet().unwrap();
+    h.op().close(Closing::Stopped);
+    assert_eq!((buyers(&profiles), profiles.reader().snapshot().version().stale), (2, true));
+    let again = restored(&profiles, &[&saved], 0, 1);
+    assert_eq!((buyers(&profiles), profiles.reader().snapshot().version().stale), (1, false));
+    drop(again);
+}
+
+#[test]
+fn checkpoints_after_the_end_hold_all_there_was() {
+    for kind in [EndKind::Flush, EndKind::Keep] {
+        let before = profiles();
+        let (mut h, _) = harness(&before);
+        h.send(buy(1), 10).unwrap();
+        h.save(1).unwrap();
+        h.send(buy(2), 11).unwrap();
+        h.end(kind).unwrap();
+        let saved = h.saved_at_end().unwrap();
+        let after = profiles();
+        let again = restored(&after, &[&saved], 0, 1);
+        assert_eq!(after.reader().digest().value, before.reader().digest().value, "{kind:?}");
+        drop(again);
+    }
+}
+
+#[test]
+fn a_tag_of_another_type_fails_the_job_with_both() {
+    let (mut h, _) = harness(&profiles());
+    h.send(buy(1), 10).unwrap();
+    let saved = h.save(1).unwrap();
+    let other = Profiles::named("user_profile").set_tag("last").int_tag("buys");
+    let op = UpdateProfile::new(ProfileTarget::new(&other), SideSlot::default());
+    let error = OpHarness::restored(op, &[&saved], 0, 1).unwrap_err();
+    assert!(error.chain().contains("is set in the job but enum in the checkpoint"), "{error:?}");
 }

@@ -9,7 +9,7 @@ fn set(timers: &mut Timers<u64>, key: u64, time: i64) {
 }
 
 fn fire(timers: &mut Timers<u64>, watermark: i64) -> Vec<(i64, u64)> {
-    timers.advance(Watermark(watermark));
+    timers.advance(watermark);
     std::iter::from_fn(|| timers.next_due()).map(|due| (due.time.0, due.key)).collect()
 }
 
@@ -38,7 +38,7 @@ fn a_timer_that_sets_itself_again_does_not_hold_an_advance_for_ever() {
     let mut timers = Timers::default();
     set(&mut timers, 1, 10);
     set(&mut timers, 2, 10);
-    timers.advance(Watermark(30));
+    timers.advance(30);
     let mut fired = Vec::new();
     while let Some(due) = timers.next_due() {
         fired.push((due.time.0, due.key));
@@ -57,7 +57,7 @@ fn the_last_watermark_fires_what_is_set_and_refuses_more() {
     set(&mut timers, 1, i64::MAX);
     set(&mut timers, 1, 5);
     set(&mut timers, 1, i64::MIN);
-    timers.advance(Watermark::MAX);
+    timers.advance(i64::MAX);
     let mut fired = Vec::new();
     while let Some(due) = timers.next_due() {
         fired.push(due.time.0);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use weir_connectors::prelude::*;
 use weir_engine::prelude::*;
+use weir_examples::options::Common;
 use weir_operators::prelude::*;
 
 /// Counts the words of a text and prints each with its count when the text ends.
@@ -13,9 +14,8 @@ use weir_operators::prelude::*;
 struct Options {
     /// A text file [default: a few lines about weirs].
     file: Option<PathBuf>,
-    /// Subtasks of each operator [default: the number of cores].
-    #[arg(long)]
-    parallelism: Option<usize>,
+    #[command(flatten)]
+    common: Common,
     /// Log levels.
     #[arg(long, default_value = "warn")]
     log: String,
@@ -41,7 +41,7 @@ impl ProcessFunction<String, String> for Count {
         cx: &mut KeyedContext<'_, String, u64>,
         _: &mut impl Collector<(String, u64)>,
     ) -> Result<()> {
-        *cx.state() += 1;
+        *cx.state()? += 1;
         cx.set_timer(EventTime(Watermark::MAX.0));
         Ok(())
     }
@@ -52,7 +52,7 @@ impl ProcessFunction<String, String> for Count {
         cx: &mut KeyedContext<'_, String, u64>,
         out: &mut impl Collector<(String, u64)>,
     ) -> Result<()> {
-        let count = *cx.state();
+        let count = *cx.state()?;
         out.emit(Record::new((cx.key().clone(), count), time))
     }
 }
@@ -60,11 +60,7 @@ impl ProcessFunction<String, String> for Count {
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     weir_engine::log::init(&options.log)?;
-    let job = Job::named("word-count");
-    let job = match options.parallelism {
-        Some(n) => job.parallelism(n),
-        None => job,
-    };
+    let job = options.common.job("word-count")?;
     let lines = match options.file {
         Some(path) => job.source("file", FileSource::lines(path)).without_event_time(),
         None => job.source("lines", MemorySource::new(LINES.map(String::from))).without_event_time(),

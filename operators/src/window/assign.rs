@@ -128,6 +128,16 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
+    /// The size of a window in ms.
+    pub(crate) fn size(self) -> i64 {
+        self.size
+    }
+
+    /// How much later than the epoch a window begins, in ms.
+    pub(crate) fn offset(self) -> i64 {
+        self.offset
+    }
+
     /// The window that `time` is in. The first and the last window there can be are cut where `i64` ends.
     pub(crate) fn window_of(self, time: EventTime) -> TimeWindow {
         // Two remainders instead of one of the difference: near the ends of i64 that would overflow.

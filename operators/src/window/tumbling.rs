@@ -5,13 +5,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use weir_engine::{
-    Collector, Counter, Data, EndKind, EventTime, Key, Keyed, Operator, OperatorContext, Record, Result,
-    SideOutput, SideSlot, SignalPort, TaskError, Watermark,
+    Barrier, Collector, Counter, Data, EndKind, EventTime, Key, Keyed, Operator, OperatorContext, Record,
+    Result, SideOutput, SideSlot, SignalPort, TaskError, Watermark,
 };
+use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
 use crate::opened::Opened;
-use crate::window::assign::Grid;
+use crate::progress;
 use crate::window::panes::Panes;
 use crate::window::{TimeWindow, Tumbling};
 
@@ -28,11 +29,14 @@ pub struct WindowResult<K, V> {
 
 /// The operator behind [`aggregate`](crate::prelude::WindowOps::aggregate) on [`Tumbling`] windows.
 ///
-/// *State*: one accumulator per key and open window, beside the key in one hash table per window; forgotten when the window
-/// is over. A watermark visits only the windows that it ends.
+/// *State*: one accumulator per key and open window in the table `windows`, forgotten when the window is over; in memory as far
+/// as the job's budget for state reaches. A checkpoint writes what changed since the one before; a window that opens and
+/// ends between two is never written. A watermark visits only the windows that it ends. How far event time had come is kept
+/// too: after a restore no window is given again, and what was late stays late. The size and the offset cannot change
+/// while windows are open.
 ///
-/// *Order*: windows are given in the order they end, the keys of one window in the order of its table, which says nothing
-/// but is the same whenever records come in the same order. The time of a result is the last millisecond of its window, so downstream it is never late.
+/// *Order*: windows are given in the order they end, the keys of one window in an order that says nothing. The time of a
+/// result is the last millisecond of its window, so downstream it is never late.
 ///
 /// *Late records*, those whose window is over, change no result: they go to the late output if that is read, and are
 /// counted as `late_records` in any case. A record behind the watermark whose window is still open is not late.
@@ -40,8 +44,9 @@ pub struct TumblingAggregate<K: Key, T: Data, A: Aggregate<T>> {
     window: Tumbling,
     aggregate: A,
     late_slot: SideSlot<T>,
-    grid: Option<Grid>,
-    panes: Panes<K, A::Acc>,
+    panes: Opened<Panes<K, A::Acc>>,
+    /// What is taken out of a window and not yet given.
+    taken: Vec<(K, A::Acc)>,
     watermark: Watermark,
     late: Opened<SideOutput<T>>,
     late_counter: Counter,
@@ -55,8 +60,8 @@ impl<K: Key, T: Data, A: Aggregate<T>> TumblingAggregate<K, T, A> {
             window,
             aggregate,
             late_slot,
-            grid: None,
-            panes: Panes::default(),
+            panes: Opened(None),
+            taken: Vec::new(),
             watermark: Watermark::MIN,
             late: Opened(None),
             late_counter: Counter::default(),
@@ -74,9 +79,8 @@ impl<K: Key, T: Data, A: Aggregate<T>> TumblingAggregate<K, T, A> {
                  source has times",
             ));
         }
-        let grid =
-            self.grid.ok_or_else(|| TaskError::internal("a window got a record before it was open"))?;
-        let window = grid.window_of(time);
+        let panes = self.panes.0.as_mut().ok_or_else(not_open)?;
+        let window = panes.window_of(time);
         if window.is_over(self.watermark) {
             self.late_records += 1;
             return match &mut self.late.0 {
@@ -84,8 +88,8 @@ impl<K: Key, T: Data, A: Aggregate<T>> TumblingAggregate<K, T, A> {
                 None => Ok(()),
             };
         }
-        let table = self.panes.table_of(window);
-        let acc = table.get_or_insert_with(hash, key, || self.aggregate.create());
+        let accumulators = panes.map_of(window);
+        let acc = accumulators.get_or_insert_with(hash, key, || self.aggregate.create())?;
         self.aggregate.add(acc, &value);
         Ok(())
     }
@@ -105,44 +109,74 @@ impl<K: Key, T: Data, A: Aggregate<T>> Clone for TumblingAggregate<K, T, A> {
 
 impl<K: Key, T: Data, A: Aggregate<T>> fmt::Debug for TumblingAggregate<K, T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TumblingAggregate({:?}, {} open)", self.window, self.panes.len())
+        write!(f, "TumblingAggregate({:?}, {:?})", self.window, self.panes)
     }
+}
+
+/// How many results are taken out of a window at a time.
+const AT_ONCE: usize = 1_024;
+
+#[cold]
+fn not_open() -> TaskError {
+    TaskError::internal("a window was used before it was open")
 }
 
 impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggregate<K, T, A> {
     type Out = WindowResult<K, A::Out>;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
-        self.grid = Some(self.window.check()?);
+        self.panes = Opened(Some(Panes::open(cx, self.window.check()?)?));
+        self.watermark = progress::restored(cx)?;
         self.late = Opened(self.late_slot.is_read().then(|| self.late_slot.open(cx)));
         self.late_counter = cx.counter("late_records");
         Ok(())
     }
 
+    fn prefetch(&mut self, batch: &[Record<Keyed<K, T>>]) -> Result<()> {
+        self.panes.0.as_mut().ok_or_else(not_open)?.prefetch(batch)
+    }
+
     #[inline]
     fn process(&mut self, record: Record<Keyed<K, T>>, _: &mut impl Collector<Self::Out>) -> Result<()> {
         // A window that was used and is still open cannot be over: no need to look at the watermark.
-        let Some(table) = self.panes.last_if_of(record.time) else { return self.elsewhere(record) };
+        let last = self.panes.0.as_mut().and_then(|panes| panes.last_if_of(record.time));
+        let Some(accumulators) = last else { return self.elsewhere(record) };
         let Keyed { hash, key, value } = record.value;
-        let acc = table.get_or_insert_with(hash, key, || self.aggregate.create());
+        let acc = accumulators.get_or_insert_with(hash, key, || self.aggregate.create())?;
         self.aggregate.add(acc, &value);
         Ok(())
     }
 
     fn on_batch_end(&mut self, _: &mut impl Collector<Self::Out>) -> Result<()> {
         self.count_late();
-        Ok(())
+        self.panes.0.as_mut().map_or(Ok(()), Panes::batch_end)
+    }
+
+    fn on_quiet(&mut self, _: &mut impl Collector<Self::Out>) -> Result<()> {
+        self.panes.0.as_mut().map_or(Ok(()), Panes::batch_end)
     }
 
     fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<Self::Out>) -> Result<()> {
-        self.watermark = watermark;
-        while let Some((window, mut table)) = self.panes.take_over(watermark) {
-            for (key, acc) in table.drain() {
-                let value = self.aggregate.result(acc);
-                out.emit(Record { value: WindowResult { key, window, value }, time: window.last() })?;
+        let panes = self.panes.0.as_mut().ok_or_else(not_open)?;
+        // After a restore event time first comes to where it was.
+        self.watermark = self.watermark.max(watermark);
+        while let Some((window, space)) = panes.first_over(self.watermark) {
+            let mut more = true;
+            while more {
+                more = panes.pop(space, AT_ONCE, &mut self.taken)?;
+                for (key, acc) in self.taken.drain(..) {
+                    let value = self.aggregate.result(acc);
+                    out.emit(Record { value: WindowResult { key, window, value }, time: window.last() })?;
+                }
             }
-            self.panes.recycle(table);
+            panes.close(window);
         }
+        panes.batch_end()
+    }
+
+    fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
+        self.panes.0.as_mut().ok_or_else(not_open)?.freeze(into)?;
+        progress::keep(self.watermark, into);
         Ok(())
     }
 
@@ -159,3 +193,7 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggrega
 #[cfg(test)]
 #[path = "tumbling_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "restore_tests.rs"]
+mod restore_tests;

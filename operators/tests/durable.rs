@@ -1,0 +1,210 @@
+//! Whole jobs that fail again and again: what they give is what a plain loop over the same input gives, once.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use weir_engine::testkit::{Line, ScriptSource, run_within};
+use weir_engine::{
+    Barrier, Checkpoints, Collector, Data, EventTime, Job, Operator, OperatorInfo, Pipe, Record,
+    RestartPolicy, Result, Sink, StateBackend, Stream, TaskError, Watermarks,
+};
+use weir_operators::prelude::*;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Passes everything on, and fails when so many records have passed in all lives together.
+#[derive(Clone)]
+struct Fails {
+    passed: Arc<AtomicU64>,
+    at: &'static [u64],
+}
+
+impl<T: Data> Operator<T> for Fails {
+    type Out = T;
+    fn process(&mut self, record: Record<T>, out: &mut impl Collector<T>) -> Result<()> {
+        if self.at.contains(&self.passed.fetch_add(1, Ordering::SeqCst)) {
+            return Err(TaskError::user("a failure that was asked for"));
+        }
+        out.emit(record)
+    }
+}
+
+/// What was committed, by the id of the transaction.
+type Committed<T> = Arc<Mutex<BTreeMap<String, Vec<T>>>>;
+
+/// Gives records away when the checkpoint they are part of is complete.
+#[derive(Clone)]
+struct Once<T> {
+    open: Vec<T>,
+    committed: Committed<T>,
+}
+
+impl<T: Data + Serialize + DeserializeOwned> Sink<T> for Once<T> {
+    fn write(&mut self, batch: &mut Vec<Record<T>>) -> Result<()> {
+        self.open.extend(batch.drain(..).map(|r| r.value));
+        Ok(())
+    }
+    fn prepare(&mut self, _: Barrier) -> Result<Option<serde_json::Value>> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::SeqCst).to_string();
+        let rows = std::mem::take(&mut self.open);
+        Ok(if rows.is_empty() { None } else { Some(serde_json::to_value((id, rows))?) })
+    }
+    fn commit(&mut self, prepared: serde_json::Value) -> Result<()> {
+        let (id, rows) = serde_json::from_value(prepared)?;
+        self.committed.lock().expect("no sink panics").insert(id, rows);
+        Ok(())
+    }
+}
+
+/// One job under failures.
+struct Trial {
+    parallelism: usize,
+    backend: StateBackend,
+    fails_at: &'static [u64],
+    folder: tempfile::TempDir,
+}
+
+impl Trial {
+    /// With each backend and parallelism.
+    fn each(fails_at: &'static [u64], mut run: impl FnMut(&Trial)) {
+        for rocks in [false, true] {
+            for parallelism in [1, 2, 3] {
+                let folder = tempfile::tempdir().expect("a temporary folder");
+                let backend = if rocks { StateBackend::rocksdb() } else { StateBackend::memory() };
+                let backend = backend.folder(folder.path().join("state"));
+                run(&Trial { parallelism, backend, fails_at, folder });
+            }
+        }
+    }
+
+    fn job(&self) -> Job {
+        let url = self.folder.path().join("checkpoints");
+        Job::named("durable")
+            .parallelism(self.parallelism)
+            .state(self.backend.clone())
+            .restart(RestartPolicy::FixedDelay { restarts: 20, delay: Duration::ZERO })
+            .checkpoints(Checkpoints::to(url.display().to_string()).every(Duration::from_millis(3)))
+    }
+
+    /// Lets the stream fail on its way to a sink, runs the job, and gives what came out, sorted.
+    fn run<T: Data + Serialize + DeserializeOwned + Ord + Debug, P: Pipe<Out = T>>(
+        &self,
+        job: Job,
+        stream: Stream<T, P>,
+    ) -> Vec<T> {
+        let passed = Arc::new(AtomicU64::new(0));
+        let committed = Committed::default();
+        stream
+            .transform(OperatorInfo::stateless("fails"), Fails { passed, at: self.fails_at })
+            .sink("out", Once { open: Vec::new(), committed: committed.clone() });
+        let report = run_within(job, LIMIT).expect("the job gets over its failures");
+        let name = format!("{} x {:?}", self.parallelism, self.backend);
+        // Two subtasks may fail in one life.
+        assert!(
+            (3..=self.fails_at.len() + 1).contains(&(report.attempts as usize)),
+            "{name}: {}",
+            report.attempts
+        );
+        let mut rows: Vec<T> =
+            committed.lock().expect("no sink panics").values().flatten().cloned().collect();
+        rows.sort();
+        rows
+    }
+}
+
+/// `(key, value)` of each time: a few keys often, many seldom. In as many scripts, with pauses for checkpoints.
+fn events(n: i64) -> Vec<(u64, i64, i64)> {
+    let key = |i: i64| if i % 3 == 0 { i as u64 % 7 } else { i as u64 * 7_919 % 1_009 };
+    (0..n).map(|i| (key(i), i % 11, i * 13 - 5_000)).collect()
+}
+
+fn source(events: &[(u64, i64, i64)], parallelism: usize) -> ScriptSource<(u64, i64)> {
+    let script = |subtask: usize| {
+        let own = events.iter().skip(subtask).step_by(parallelism).enumerate();
+        own.flat_map(|(n, (key, value, time))| {
+            let pause = (n % 100 == 99).then_some(Line::Pause(Duration::from_millis(4)));
+            [Some(Line::Record((*key, *value), *time)), pause].into_iter().flatten()
+        })
+    };
+    ScriptSource::new((0..parallelism).map(|subtask| script(subtask).collect()).collect())
+}
+
+/// Sums up what comes within a second, and tells when it is over.
+#[derive(Clone)]
+struct Seconds;
+
+impl ProcessFunction<u64, (u64, i64)> for Seconds {
+    type Out = (u64, i64, i64);
+    type State = BTreeMap<i64, i64>;
+    fn process(
+        &mut self,
+        record: Record<(u64, i64)>,
+        cx: &mut KeyedContext<'_, u64, Self::State>,
+        _: &mut impl Collector<Self::Out>,
+    ) -> Result<()> {
+        let end = record.time.0.div_euclid(1_000) * 1_000 + 999;
+        *cx.state()?.entry(end).or_default() += record.value.1;
+        cx.set_timer(EventTime(end));
+        Ok(())
+    }
+    fn on_timer(
+        &mut self,
+        time: EventTime,
+        cx: &mut KeyedContext<'_, u64, Self::State>,
+        out: &mut impl Collector<Self::Out>,
+    ) -> Result<()> {
+        let key = *cx.key();
+        let sums = cx.state()?;
+        let sum = sums.remove(&time.0);
+        if sums.is_empty() {
+            cx.clear_state();
+        }
+        out.emit(Record::new((key, time.0 - 999, sum.unwrap_or(i64::MIN)), time))
+    }
+}
+
+fn by_second(events: &[(u64, i64, i64)]) -> Vec<(u64, i64, i64)> {
+    let mut sums = BTreeMap::new();
+    for (key, value, time) in events {
+        *sums.entry((*key, time.div_euclid(1_000) * 1_000)).or_insert(0) += value;
+    }
+    sums.into_iter().map(|((key, start), sum)| (key, start, sum)).collect()
+}
+
+#[test]
+fn states_and_timers_of_a_job_that_fails_come_to_what_they_should() {
+    let events = events(3_000);
+    let expected = by_second(&events);
+    Trial::each(&[100, 700, 1_300, 2_000], |trial| {
+        let job = trial.job();
+        let sums = job
+            .source("in", source(&events, trial.parallelism))
+            .source_time(Watermarks::monotonic())
+            .key_by("by-key", |(key, _)| *key)
+            .process("seconds", Seconds);
+        assert_eq!(trial.run(job, sums), expected);
+    });
+}
+
+#[test]
+fn windows_of_a_job_that_fails_are_given_once() {
+    let events = events(3_000);
+    let expected = by_second(&events);
+    Trial::each(&[100, 700, 1_300, 2_000], |trial| {
+        let job = trial.job();
+        let sums = job
+            .source("in", source(&events, trial.parallelism))
+            .source_time(Watermarks::monotonic())
+            .key_by("by-key", |(key, _)| *key)
+            .window(Tumbling::of(seconds(1)))
+            .aggregate("sums", sum(|(_, value): &(u64, i64)| *value))
+            .map(|w| (w.key, w.window.start.0, w.value));
+        assert_eq!(trial.run(job, sums), expected);
+    });
+}

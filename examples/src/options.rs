@@ -20,7 +20,7 @@ pub enum State {
 
 /// Parallelism, logs, state and checkpoints.
 #[derive(Args, Clone, Debug)]
-pub struct Options {
+pub struct Common {
     /// Subtasks of each operator [default: the number of cores].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
@@ -55,7 +55,7 @@ pub struct Options {
     pub memory: Option<u64>,
 }
 
-impl Options {
+impl Common {
     /// How many subtasks each operator has.
     pub fn parallelism(&self) -> usize {
         self.parallelism.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))

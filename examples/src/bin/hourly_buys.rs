@@ -6,6 +6,7 @@ use clap::Parser;
 use jiff::Timestamp;
 use weir_connectors::prelude::*;
 use weir_engine::prelude::*;
+use weir_examples::options::Common;
 use weir_operators::prelude::*;
 
 /// Counts purchases per hour of event time and prints each hour when it is over.
@@ -14,9 +15,8 @@ use weir_operators::prelude::*;
 struct Options {
     /// Rows of user_id,item_id,category_id,behavior,unix seconds, in any order [default: the recorded file].
     file: Option<PathBuf>,
-    /// Subtasks of each operator [default: the number of cores].
-    #[arg(long)]
-    parallelism: Option<usize>,
+    #[command(flatten)]
+    common: Common,
     /// Log levels.
     #[arg(long, default_value = "warn")]
     log: String,
@@ -27,11 +27,7 @@ fn main() -> anyhow::Result<()> {
     weir_engine::log::init(&options.log)?;
     let recorded = || Path::new(env!("CARGO_MANIFEST_DIR")).join("data/user_behavior_10k.csv");
     let file = options.file.unwrap_or_else(recorded);
-    let job = Job::named("hourly-buys");
-    let job = match options.parallelism {
-        Some(n) => job.parallelism(n),
-        None => job,
-    };
+    let job = options.common.job("hourly-buys")?;
     // The file lies sorted by user: its hours are complete when all of it has been read.
     job.source("rows", FileSource::decoded(file, BehaviourCsv::default()))
         .bad_records(BadRecords::Fail)

@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use weir_connectors::behaviour::Shop;
 use weir_connectors::prelude::*;
 use weir_connectors::random::Random;
+use weir_engine::Source;
 
 use crate::days::Days;
 
@@ -67,6 +69,15 @@ impl Input {
             Input::Recorded(events) => events[i as usize],
             Input::Generated { shop, seed, .. } => shop.event(i, &mut Random::of(*seed, i)),
         }
+    }
+
+    /// A source of every event: one that can be asked again for what it has given, as a restart does.
+    pub(crate) fn source(self: Arc<Self>) -> impl Source<Out = Behaviour> {
+        let n = self.len();
+        Generator::new(SEED, Some(n), move |i, _| {
+            let event = self.event(i);
+            (event, event.time())
+        })
     }
 
     /// Every event, in the order of their times.

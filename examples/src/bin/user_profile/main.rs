@@ -1,6 +1,7 @@
 //! The main demo: behaviour events through Kafka into a live profile that answers segment questions while it changes.
 
 mod days;
+mod direct;
 mod input;
 mod job;
 mod live;
@@ -16,12 +17,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Parser;
-use clap::builder::RangedU64ValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_connectors::prelude::*;
 use weir_engine::http::HttpPort;
 use weir_engine::prelude::*;
 use weir_engine::{log, metrics};
+use weir_examples::options::Common;
 
 use crate::input::Input;
 use crate::live::Live;
@@ -45,10 +46,14 @@ struct Options {
     /// Another recorded file: rows of user_id,item_id,category_id,behavior,unix seconds.
     #[arg(long, value_name = "CSV", conflicts_with = "events")]
     file: Option<PathBuf>,
-    /// Subtasks of each operator [default: the number of cores].
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    parallelism: Option<usize>,
+    #[command(flatten)]
+    common: Common,
+    /// Reads the events itself instead of through Kafka: what survives being killed then is this process's own state.
+    #[arg(long, conflicts_with_all = ["brokers", "serve"])]
+    direct: bool,
+    /// Writes purchases per user and day as JSON lines into this folder, exactly once.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
     /// Kafka brokers, host:port[,…] [default: a broker inside this process].
     #[arg(long, env = "KAFKA_BROKERS", value_name = "LIST")]
     brokers: Option<String>,
@@ -95,10 +100,10 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         bail!("there are no events: --events must be at least 1, and a file must have rows");
     }
     let rate = options.rate.or(if options.events.is_some() { None } else { Some(FILE_RATE) });
-    let parallelism = match options.parallelism {
-        Some(n) => n,
-        None => std::thread::available_parallelism().map_or(1, usize::from),
-    };
+    if options.direct {
+        let rate = options.rate;
+        return direct::run(options.common.job(job::NAME)?, input, rate, options.out.as_deref());
+    }
     // The port first: a start that fails half way should fail before it has begun anything.
     let port = options.serve.as_deref().map(HttpPort::bind).transpose()?;
 
@@ -108,10 +113,14 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         Some(list) => KafkaConfig::brokers(list.clone()),
         None => KafkaConfig::embedded()?,
     };
+    let mut common = options.common.clone();
+    // What the broker in this process was given goes with it.
+    common.fresh |= brokers.is_none() && common.savepoint.is_none();
+    let shell = common.job(job::NAME)?;
     let source = KafkaSource::json::<Behaviour>(&kafka).topic(job::TOPIC).from(Start::Latest);
     let progress = source.progress();
     let profiles = job::profiles(input.days());
-    let job = job::job(source, &profiles, parallelism);
+    let job = job::job(shell, source, None, &profiles, options.out.as_deref());
     if let Some(format) = &options.plan {
         let plan = job.plan()?;
         match format.as_str() {

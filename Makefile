@@ -5,7 +5,7 @@ ENV := . ./scripts/env.sh &&
 # make looks programs up here itself, before any recipe can source that.
 export PATH := $(or $(PATH),/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
 
-.PHONY: help setup demo test bench soak lint fmt doc
+.PHONY: help setup demo test bench crash soak lint fmt doc
 
 help: ## list the targets
 	@echo 'Weir: an actor-based stream processing engine. Targets:'
@@ -28,8 +28,13 @@ test: setup ## run every test and doc test (ARGS=...)
 
 bench: setup ## run all benchmarks, or one (NAME=exchange); each checks its result first
 	@echo '==> building the benchmarks and running $(or $(NAME),all of them); other work on this machine spoils the figures'
-	@$(if $(filter-out exchange kafka,$(or $(NAME),chain)),$(ENV) cargo run --release -p weir-integration-tests --bin bench-strings -- $(NAME) $(ARGS))
+	@$(if $(filter-out exchange kafka count checkpoints,$(or $(NAME),chain)),$(ENV) cargo run --release -p weir-integration-tests --bin bench-strings -- $(NAME) $(ARGS))
 	@$(if $(filter-out chain,$(or $(NAME),all)),$(ENV) cargo run --release -p weir-integration-tests --bin bench -- $(NAME) $(ARGS))
+
+crash: setup ## kill a job at every step and at random moments; its results must not change (ARGS=...)
+	@echo '==> building the crash tests; WEIR_SOAK=1 makes them long'
+	@$(ENV) cargo test -p weir-integration-tests --test crash_matrix $(ARGS)
+	@$(ENV) cargo test -p weir-examples --test crash $(ARGS)
 
 soak: setup ## run the long tests (minutes to hours)
 	@echo '==> building the tests in release and running them with the long ones at full length (WEIR_SOAK=1)'

@@ -33,12 +33,6 @@ const RECORDS: u64 = 6_000;
 const KEYS: u64 = 97;
 const WINDOW_MS: i64 = 500;
 
-/// One record a millisecond of event time, its key a function of its number.
-fn numbers()
--> Generator<impl FnMut(u64, &mut weir_connectors::random::Random) -> ((u64, u64), EventTime) + Clone> {
-    Generator::new(1, Some(RECORDS), |i, _| ((i * 31 % KEYS, i), EventTime(i as i64)))
-}
-
 /// Key, window and sum of every window, as the sink writes them.
 fn expected() -> Vec<String> {
     let mut sums = BTreeMap::new();
@@ -63,7 +57,8 @@ fn run(folder: &Path, parallelism: usize, state: StateBackend) -> Result<Vec<Str
         .state(state.folder(folder.join("state")))
         .checkpoints(checkpoints)
         .restart(policy);
-    job.source("numbers", numbers())
+    // One record a millisecond of event time, its key a function of its number.
+    job.source("numbers", Generator::new(1, Some(RECORDS), |i, _| ((i * 31 % KEYS, i), EventTime(i as i64))))
         .max_rate(12_000.0)
         .source_time(Watermarks::monotonic())
         .key_by("by-key", |(key, _)| *key)

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 use weir_state::checkpoint::{
-    AttemptRecord, Kind, MANIFEST_FORMAT, Manifest, MissingChannel, Mode, OperatorState, Outcome as Ended,
-    Phases, TaskRecord,
+    AttemptRecord, Kind, MANIFEST_FORMAT, Manifest, Mode, OperatorState, Outcome as Ended, Phases, TaskRecord,
 };
 
 use super::checkpoint::{Checkpoints as Machine, Limits, Lost, Order, Purpose};
 use super::messages::{AskCheckpoint, Published, SnapshotMail};
+use super::records::{missing, records_of};
 use super::{Coordinator, Failure};
 use crate::checkpoint::check;
 use crate::checkpoint::{Checkpoints, Publication, SnapshotNews, SnapshotWriter, Storage, Written};
@@ -23,7 +23,6 @@ use crate::job::JobError;
 use crate::metrics;
 use crate::runtime::input::Control;
 use crate::runtime::latch::Latch;
-use crate::runtime::stats::TaskReading;
 
 /// What one task has written, all its operators.
 pub(super) type TaskParts = Arc<Vec<Written>>;
@@ -48,6 +47,8 @@ pub(super) struct Keeper {
     /// Too many failed: what the job will say when its tasks are gone.
     pub(super) fatal: Option<String>,
     asked: BTreeMap<String, Vec<Asked>>,
+    /// Those whom the checkpoint in flight is for.
+    in_flight_for: Vec<Asked>,
     /// Of the attempt at hand.
     pub(super) writer: Option<Arc<dyn SnapshotWriter>>,
     /// A failure of no task's own: the attempt is over, the job may have another.
@@ -82,6 +83,7 @@ impl Keeper {
             writer: None,
             lost: None,
             asked: BTreeMap::new(),
+            in_flight_for: Vec::new(),
             record: None,
             froze: Vec::new(),
             publish_began: None,
@@ -115,9 +117,14 @@ impl Keeper {
         self.asked.entry(key).or_default().push(asked);
     }
 
-    fn answer(&mut self, purpose: &Purpose, answer: &Result<String, String>) {
+    /// A checkpoint begins: it is for those who have asked by now. Who asks later wants what is true then.
+    fn begin_for_asked(&mut self, purpose: &Purpose) {
         let key = purpose.savepoint().unwrap_or_default();
-        for asked in self.asked.remove(key).into_iter().flatten() {
+        self.in_flight_for.extend(self.asked.remove(key).into_iter().flatten());
+    }
+
+    fn answer(&mut self, answer: &Result<String, String>) {
+        for asked in std::mem::take(&mut self.in_flight_for) {
             asked.open(answer.clone());
         }
     }
@@ -132,6 +139,7 @@ impl Keeper {
 
     /// Nobody will be answered any more.
     pub(super) fn answer_all(&mut self, answer: &Result<String, String>) {
+        self.answer(answer);
         for asked in std::mem::take(&mut self.asked).into_values().flatten() {
             asked.open(answer.clone());
         }
@@ -207,7 +215,7 @@ impl Coordinator {
             }
             Order::Publish(id, purpose, parts) => self.publish(cx, id, &purpose, &parts),
             Order::Complete(id, purpose, released) => self.complete(id, &purpose, &released),
-            Order::Abort(id, purpose, lost) => self.abort(id, &purpose, &lost),
+            Order::Abort(id, _, lost) => self.abort(id, &lost),
             Order::Fail(reason) => self.end_for_good(cx, reason),
         }
     }
@@ -225,6 +233,7 @@ impl Coordinator {
         let now_ms = self.life.clock.now_ms();
         let Some(keeper) = &mut self.keeper else { return };
         let Some(storage) = keeper.storage.clone() else { return };
+        keeper.begin_for_asked(purpose);
         keeper.froze.clear();
         keeper.record = Some(AttemptRecord {
             format: AttemptRecord::FORMAT,
@@ -319,11 +328,11 @@ impl Coordinator {
             (Some(name), Some(storage)) => storage.savepoint_address(name),
             _ => id.to_string(),
         };
-        keeper.answer(purpose, &Ok(answer));
+        keeper.answer(&Ok(answer));
         self.close_record(Ended::Completed);
     }
 
-    fn abort(&mut self, id: CheckpointId, purpose: &Purpose, lost: &Lost) {
+    fn abort(&mut self, id: CheckpointId, lost: &Lost) {
         (0..self.tasks.len()).rev().for_each(|i| self.tell(i, Control::Notice(Notice::Aborted(id))));
         let Some(keeper) = &mut self.keeper else { return };
         let uploading = keeper.storage.as_ref().map(|s| s.uploading()).unwrap_or_default();
@@ -366,7 +375,7 @@ impl Coordinator {
         if *lost != Lost::Attempt {
             tracing::warn!(job = %self.plan.job, checkpoint = %id, "checkpoint given up: {reason}");
         }
-        keeper.answer(purpose, &Err(format!("checkpoint {id} was given up: {reason}")));
+        keeper.answer(&Err(format!("checkpoint {id} was given up: {reason}")));
         self.close_record(ended);
     }
 
@@ -438,46 +447,6 @@ impl Coordinator {
         let fenced = storage.clone().fenced();
         cx.spawn(fenced.into_actor(self).map(|reason, me, cx| me.end_for_good(cx, reason)));
     }
-}
-
-/// A task that has not frozen, and what it waits for.
-fn missing(reading: &TaskReading) -> Option<TaskRecord> {
-    let waited_ms = reading.activity.1.as_millis() as u64;
-    Some(TaskRecord {
-        uid: reading.task.chain.to_string(),
-        subtask: reading.task.subtask,
-        missing: reading
-            .aligning
-            .iter()
-            .map(|from| MissingChannel { from: from.clone(), waited_ms })
-            .collect(),
-        ..TaskRecord::default()
-    })
-}
-
-/// How many files of a task the record names.
-const SLOWEST: usize = 5;
-
-fn records_of(parts: &[TaskParts]) -> Vec<TaskRecord> {
-    let written = parts.iter().flat_map(|p| p.iter());
-    written
-        .map(|w| {
-            let mut record = TaskRecord {
-                uid: w.uid.to_string(),
-                subtask: w.report.part.subtask,
-                phases: Phases {
-                    freeze_ms: Some(w.written.as_millis() as u64),
-                    upload_ms: Some(w.report.upload_ms),
-                    ..Phases::default()
-                },
-                full_bytes: w.report.bytes,
-                uploaded_bytes: w.report.uploaded_bytes,
-                ..TaskRecord::default()
-            };
-            record.keep_slowest(w.report.files.clone(), SLOWEST);
-            record
-        })
-        .collect()
 }
 
 impl Handler<SnapshotMail> for Coordinator {

@@ -9,6 +9,7 @@ mod deploy;
 mod launch;
 mod lives;
 mod messages;
+mod records;
 mod restart;
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@ use weir_state::store::Store;
 
 use crate::error::Result;
 use crate::ids::{AttemptId, OperatorUid, TaskId};
+use crate::memory::MemoryBudget;
 use crate::runtime::channel::Cancel;
 use crate::runtime::stats::TaskStats;
 use crate::task_state::{RestoredItem, TaskState};
@@ -133,6 +134,12 @@ impl OperatorContext {
     /// True when the job takes checkpoints, so that its next life may go back to the last complete one.
     pub fn takes_checkpoints(&self) -> bool {
         self.task.state.takes_checkpoints()
+    }
+
+    /// What the job's memory is planned to be, and where an operator says what it takes of it
+    /// ([`MemoryBudget::meter`]).
+    pub fn memory(&self) -> &MemoryBudget {
+        self.task.state.memory()
     }
 
     /// True when this life of the job began from a checkpoint or savepoint.

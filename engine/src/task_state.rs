@@ -10,6 +10,7 @@ use crate::checkpoint::{SnapshotOf, StateEnv, TaskSnapshot};
 use crate::element::Barrier;
 use crate::error::Result;
 use crate::ids::{OperatorUid, TaskId};
+use crate::memory::{MemoryBudget, Metered, Share};
 use crate::time::Watermark;
 
 /// The list in a checkpoint that holds a source's positions.
@@ -39,6 +40,8 @@ pub(crate) struct TaskState {
     parallelism: usize,
     env: Arc<StateEnv>,
     stores: Mutex<Vec<(OperatorUid, Store)>>,
+    /// What their caches take.
+    metered: Mutex<Vec<Metered>>,
     frozen: Mutex<Vec<(OperatorUid, Snapshot)>>,
 }
 
@@ -60,8 +63,13 @@ impl TaskState {
             parallelism,
             env,
             stores: Mutex::default(),
+            metered: Mutex::default(),
             frozen: Mutex::default(),
         })
+    }
+
+    pub(crate) fn memory(&self) -> &MemoryBudget {
+        &self.env.memory
     }
 
     pub(crate) fn takes_checkpoints(&self) -> bool {
@@ -83,6 +91,9 @@ impl TaskState {
             return Ok(store.clone());
         }
         let store = self.env.open_store(uid, self.task.subtask, self.parallelism)?;
+        let of = store.clone();
+        let metered = self.env.memory.meter(Share::StateCaches, move || of.cached_bytes() as u64);
+        lock(&self.metered).push(metered);
         stores.push((uid.clone(), store.clone()));
         Ok(store)
     }

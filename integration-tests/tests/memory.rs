@@ -11,7 +11,8 @@ use weir_engine::memory::{MemoryConfig, Share};
 use weir_engine::prelude::*;
 use weir_engine::testkit::{NullSink, ScriptSource, until};
 use weir_engine::{
-    Activity, OperatorContext, Sink, Source, SourceBatch, SourceStatus, SplitId, TaskReading, log, metrics,
+    Activity, Operator, OperatorContext, OperatorInfo, Sink, Source, SourceBatch, SourceStatus, SplitId,
+    TaskReading, log, metrics,
 };
 
 const MIB: u64 = 1 << 20;
@@ -97,6 +98,53 @@ fn with_enough_the_table_is_printed_and_the_job_runs() {
     }
     assert!(lines.last().unwrap().contains("4 tasks (numbers 2, out 2), 1 control (the engine), "), "{said}");
     assert!(said.contains("records flow"), "{said}");
+}
+
+/// Has a store, and passes on what comes.
+#[derive(Clone)]
+struct Keeps;
+
+impl Operator<u64> for Keeps {
+    type Out = u64;
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        cx.store().map(drop)
+    }
+    fn process(&mut self, r: Record<u64>, out: &mut impl Collector<u64>) -> Result<()> {
+        out.emit(r)
+    }
+}
+
+/// The only test here whose job runs in this very process: metrics belong to the process.
+#[test]
+fn shares_and_what_is_measured_are_metrics() {
+    metrics::install();
+    let config = MemoryConfig::new().limit(512 * MIB);
+    let job = Job::named("measured").parallelism(2).state(StateBackend::rocksdb()).memory(config);
+    let numbers = job.source("numbers", ScriptSource::of([(1u64, 0)]).endless()).without_event_time();
+    numbers.transform(OperatorInfo::stateful("keeps", "kept"), Keeps).sink("out", NullSink);
+    let running = job.start().unwrap();
+    let flows = || running.tasks().iter().any(|t| t.records_out > 0);
+    until(&running, Duration::from_secs(30), "a record", flows);
+    for share in [Share::StateCaches, Share::BlockCache, Share::WriteBuffers] {
+        assert_eq!(running.memory().used(share), Some(0), "{share}: nothing was put into the stores");
+    }
+    assert_eq!(running.memory().used(Share::Channels), None, "nobody measures it");
+    running.drain(EndKind::Keep);
+    running.wait().unwrap();
+    assert_eq!(running.memory().used(Share::StateCaches), None, "the stores are closed");
+    let text = metrics::render().expect("no other recorder was there");
+    let share =
+        |what: &str, share: &str| format!("weir_memory_{what}_bytes{{job=\"measured\",share=\"{share}\"}} ");
+    let planned = |of: Share| running.memory().plan().bytes(of);
+    for of in [Share::Base, Share::Channels, Share::StateCaches, Share::WriteBuffers, Share::Headroom] {
+        let line = format!("{}{}\n", share("planned", of.label()), planned(of));
+        assert!(text.contains(&line), "{line:?} is not in:\n{text}");
+    }
+    assert!(
+        text.contains(&share("used", "block_cache")) && text.contains(&share("used", "write_buffers")),
+        "{text}"
+    );
+    assert!(text.contains("weir_memory_limit_bytes{job=\"measured\"} 536870912"), "{text}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use weir_state::checkpoint::StoreOptions;
+
 use super::storage::{STORAGE_WAITERS, STORAGE_WORKERS};
 use crate::memory::Footprint;
 
@@ -78,10 +80,12 @@ impl Checkpoints {
         }
     }
 
-    /// The threads that write checkpoints, and the parts of files on their way.
+    /// The threads that write checkpoints, the parts of files on their way, and the buffers that files are read by.
     pub(crate) fn footprint(&self) -> Footprint {
-        let parts = self.uploads * weir_state::checkpoint::StoreOptions::default().part_bytes as usize;
-        Footprint::process("checkpoints", parts as u64, STORAGE_WORKERS + STORAGE_WAITERS)
+        let parts = (self.uploads as u64).saturating_mul(StoreOptions::default().part_bytes);
+        let bytes = parts.saturating_add((STORAGE_WAITERS as u64) << 20);
+        Footprint::process("checkpoints", bytes, STORAGE_WORKERS + STORAGE_WAITERS)
+            .lowered_by("Checkpoints::parallel_uploads")
     }
 
     /// The time from the end of one to the beginning of the next. One is in flight at a time.
@@ -209,9 +213,11 @@ impl StateBackend {
         self.kind == weir_state::backend::BackendKind::Rocks
     }
 
-    /// What all databases of a process share beside its memory plan's shares: the threads that flush and compact.
-    pub(crate) fn footprint() -> Footprint {
-        Footprint::process("rocksdb", 0, weir_state::backend::Resources::default().threads())
+    /// What so many databases take beside the shares of the memory plan: versions, readers of open files, logs. Half of
+    /// that was seen of one that is just open. Beside the threads that flush and compact one has the timers.
+    pub(crate) fn footprint(databases: u64) -> Footprint {
+        let threads = weir_state::backend::Resources::default().threads() + 1;
+        Footprint::process("RocksDB", databases << 20, threads)
     }
 
     /// Local files lie here; several folders, on a disk each, share the subtasks between them. Say it once per folder. By

@@ -15,6 +15,7 @@ use super::storage::Storage;
 use super::writer::{SnapshotWriter, TaskSnapshot};
 use crate::error::{Result, TaskError};
 use crate::ids::{AttemptId, OperatorUid};
+use crate::memory::MemoryBudget;
 use crate::task_state::RestoredItem;
 use crate::time::SharedClock;
 
@@ -36,6 +37,7 @@ pub(crate) struct StateEnv {
     /// The local folders of this attempt, one on each disk.
     pub(crate) folders: Vec<PathBuf>,
     pub(crate) resources: Resources,
+    pub(crate) memory: MemoryBudget,
     /// For each store.
     pub(crate) cache_bytes: usize,
     pub(crate) clock: SharedClock,
@@ -88,6 +90,7 @@ impl StateEnv {
             backend: StateBackend::memory(),
             folders: vec![std::env::temp_dir()],
             resources: Resources::default(),
+            memory: MemoryBudget::unplanned(),
             cache_bytes: usize::MAX,
             clock: crate::time::SystemClock::shared(),
             from,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weir_state::checkpoint::AttemptRecord;
 
 use crate::job::{JobError, JobReport};
+use crate::memory::MemoryBudget;
 use crate::plan::Plan;
 use crate::runtime::latch::Latch;
 use crate::runtime::stats::{Activity, TaskReading, TaskStats};
@@ -16,6 +17,7 @@ const RECORDS: usize = 100;
 
 pub(crate) struct Board {
     plan: Plan,
+    memory: MemoryBudget,
     log: Mutex<StateLog>,
     tasks: Mutex<Vec<Arc<TaskStats>>>,
     checkpoints: Mutex<VecDeque<AttemptRecord>>,
@@ -27,11 +29,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Board {
-    pub(crate) fn new(plan: Plan, now_ms: i64) -> Self {
+    pub(crate) fn new(plan: Plan, memory: MemoryBudget, now_ms: i64) -> Self {
         let mut log = StateLog::new(now_ms);
         log.enter(JobState::Planned, "checked", now_ms);
         Board {
             plan,
+            memory,
             log: Mutex::new(log),
             tasks: Mutex::default(),
             checkpoints: Mutex::default(),
@@ -41,6 +44,10 @@ impl Board {
 
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    pub(crate) fn memory(&self) -> &MemoryBudget {
+        &self.memory
     }
 
     pub(crate) fn enter(&self, state: JobState, why: impl Into<String>, now_ms: i64) {

@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 use super::{Board, Coordinator, Interrupt, LifeConfig};
 use crate::graph::Graph;
 use crate::job::JobError;
-use crate::memory::MemoryPlan;
 use crate::plan::Plan;
 use crate::runtime::latch::Latch;
 use crate::signals::listen;
@@ -36,7 +35,6 @@ pub(crate) fn launch(
     graph: Graph,
     plan: Plan,
     life: LifeConfig,
-    memory: Arc<MemoryPlan>,
     board: Arc<Board>,
     signals: bool,
 ) -> Result<(Addr<Coordinator>, std::thread::JoinHandle<()>), JobError> {
@@ -50,7 +48,7 @@ pub(crate) fn launch(
             let _end = end;
             actix::System::new().block_on(async move {
                 let (over, end) = oneshot::channel();
-                let coordinator = Coordinator::new(graph, plan, life, memory, board, over).start();
+                let coordinator = Coordinator::new(graph, plan, life, board, over).start();
                 let listener = coordinator.clone();
                 let _listening = match signals.then(|| listen(move || listener.do_send(Interrupt))) {
                     Some(Err(e)) => {

@@ -4,15 +4,26 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use weir_state::backend::Resources;
 
 use super::Coordinator;
 use super::messages::SnapshotMail;
 use crate::checkpoint::{AttemptWriter, RestoreFrom, SnapshotWriter, StateEnv, job_folders, life_folder};
 use crate::ids::AttemptId;
 use crate::job::JobError;
+use crate::memory::{MemoryBudget, Metered, Share};
 
-/// The least that one store's cache gets.
-const LEAST_CACHE: usize = 1 << 20;
+/// What all databases of the job share, as planned, and measured as long as the answer is kept.
+pub(super) fn resources(memory: &MemoryBudget) -> (Resources, [Metered; 2]) {
+    let plan = memory.plan();
+    let resources = Resources::new(plan.block_cache_bytes(), plan.write_buffer_bytes());
+    let (of_blocks, of_buffers) = (resources.clone(), resources.clone());
+    let metered = [
+        memory.meter(Share::BlockCache, move || of_blocks.used().0),
+        memory.meter(Share::WriteBuffers, move || of_buffers.used().1),
+    ];
+    (resources, metered)
+}
 
 impl Coordinator {
     /// The next life: from the newest complete checkpoint, whichever that is by now.
@@ -43,13 +54,7 @@ impl Coordinator {
 
     pub(super) fn state_env(&mut self, cx: &mut Context<Self>) -> Arc<StateEnv> {
         let attempt = self.attempt_id;
-        let stores: usize = (self.plan.chains.iter())
-            .map(|c| c.parallelism * c.operators.iter().filter(|o| o.stateful && o.kind != "source").count())
-            .sum();
-        let cache = match self.life.state.cache_bytes {
-            Some(bytes) => bytes / stores.max(1),
-            None => self.memory.cache_bytes_per_store(),
-        };
+        let memory = self.board.memory().clone();
         let folders = self.local_folders();
         let storage = self.keeper.as_ref().and_then(|k| k.storage.clone());
         let newest = self.keeper.as_ref().and_then(|k| k.newest.clone());
@@ -78,7 +83,8 @@ impl Coordinator {
             backend: self.life.state.clone(),
             folders,
             resources: self.resources.clone(),
-            cache_bytes: if unbounded { usize::MAX } else { cache.max(LEAST_CACHE) },
+            cache_bytes: if unbounded { usize::MAX } else { memory.plan().cache_bytes_per_store() },
+            memory,
             clock: self.life.clock.clone(),
             from,
             drop_state: self.keeper.as_ref().map(|k| k.config.drop_state.clone()).unwrap_or_default(),

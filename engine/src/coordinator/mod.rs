@@ -24,7 +24,7 @@ use crate::element::EndKind;
 use crate::graph::Graph;
 use crate::ids::AttemptId;
 use crate::job::{JobError, JobReport};
-use crate::memory::MemoryPlan;
+use crate::memory::Metered;
 use crate::metrics;
 use crate::plan::Plan;
 use crate::runtime::actor::{TaskActor, Tell};
@@ -83,7 +83,8 @@ pub(crate) struct Coordinator {
     reporter: metrics::Reporter,
     /// One block cache and one write buffer for all stores of the process.
     resources: Resources,
-    memory: Arc<MemoryPlan>,
+    /// What is measured of them.
+    _metered: [Metered; 2],
 }
 
 /// How often counts go to the metrics facade.
@@ -94,15 +95,15 @@ impl Coordinator {
         graph: Graph,
         plan: Plan,
         life: LifeConfig,
-        memory: Arc<MemoryPlan>,
         board: Arc<Board>,
         over: oneshot::Sender<()>,
     ) -> Self {
+        let (resources, metered) = lives::resources(board.memory());
         Coordinator {
             keeper: life.checkpoints.clone().map(Keeper::new),
             reporter: metrics::Reporter::new(&plan.job),
-            resources: Resources::new(memory.block_cache_bytes(), memory.write_buffer_bytes()),
-            memory,
+            resources,
+            _metered: metered,
             falls: Vec::new(),
             flows_since: None,
             graph,
@@ -315,6 +316,7 @@ impl Coordinator {
     fn finish_now(&mut self, cx: &mut Context<Self>, result: Result<(), JobError>) {
         let readings = self.board.readings();
         self.reporter.publish(&readings, self.life.clock.now_ms());
+        self.reporter.publish_memory(self.board.memory());
         match &result {
             Ok(()) => self.enter(JobState::Finished, "every source ended"),
             Err(e @ (JobError::Cancelled { .. } | JobError::DrainTimedOut { .. })) => {
@@ -347,6 +349,7 @@ impl Actor for Coordinator {
         cx.run_interval(REPORT_EVERY, |me, _| {
             let readings = me.board.readings();
             me.reporter.publish(&readings, me.life.clock.now_ms());
+            me.reporter.publish_memory(me.board.memory());
         });
         if self.keeper.is_some() {
             self.open_storage(cx);

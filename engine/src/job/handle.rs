@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::JobError;
 use crate::coordinator::{AskCheckpoint, Asked, Board, Cancel, Coordinator, Drain, InjectBarrier};
 use crate::element::{Barrier, EndKind};
+use crate::memory::MemoryBudget;
 use crate::plan::Plan;
 use crate::runtime::address::Address;
 use crate::runtime::latch::Latch;
@@ -43,6 +44,11 @@ impl JobHandle {
     /// What was planned.
     pub fn plan(&self) -> &Plan {
         self.board.plan()
+    }
+
+    /// What its memory was planned to be, and what is measured of it.
+    pub fn memory(&self) -> &MemoryBudget {
+        self.board.memory()
     }
 
     /// The state it is in, and why.
@@ -243,6 +249,7 @@ impl JobView {
             "status": self.status(),
             "history": self.board.history(),
             "tasks": self.board.readings(),
+            "memory": self.board.memory().describe(),
             "checkpoints": self.board.checkpoints(),
         })
     }

@@ -16,7 +16,9 @@ use crate::checkpoint::{Checkpoints, StateBackend};
 use crate::coordinator::{self, Board, LifeConfig, RestartPolicy};
 use crate::element::EndKind;
 use crate::graph::{Graph, GraphRef};
-use crate::memory::{self, Footprint, MemoryConfig, MemoryError, MemoryPlan, Surroundings};
+use crate::memory::{
+    self, Footprint, MemoryBudget, MemoryConfig, MemoryError, MemoryPlan, Share, Surroundings,
+};
 use crate::plan::{Plan, PlanError};
 use crate::runtime::address::Address;
 use crate::source::Source;
@@ -279,8 +281,11 @@ impl Job {
         let rocksdb = self.life.state.is_rocksdb();
         let mut engine = vec![Footprint::process("control", 0, 1)];
         engine.extend(self.life.checkpoints.as_ref().map(Checkpoints::footprint));
-        engine.extend(rocksdb.then(StateBackend::footprint));
-        MemoryPlan::of(&memory::ask(plan, &self.memory, &Surroundings::here(), &engine, rocksdb))
+        let mut config = self.memory.clone();
+        if let Some(bytes) = self.life.state.cache_bytes.filter(|_| rocksdb) {
+            config = config.percent(Share::StateCaches, 0).minimum(Share::StateCaches, bytes as u64);
+        }
+        MemoryPlan::of(&memory::ask(plan, &config, &Surroundings::here(), &engine, rocksdb))
     }
 
     /// Starts the job and returns at once; tasks open in the background. A [`crate::Shared`] stream that was kept must
@@ -336,11 +341,10 @@ impl Job {
         tracing::debug!("{plan}");
         let memory = self.plan_memory(&plan)?;
         memory.say();
-        let board = Arc::new(Board::new(plan.clone(), self.life.clock.now_ms()));
+        let board = Arc::new(Board::new(plan.clone(), MemoryBudget::new(memory), self.life.clock.now_ms()));
         // Streams that were kept by the caller share the graph; from here on they write into an empty one.
         let graph = self.graph.replace(Graph::started(&plan.job));
-        let (address, thread) =
-            coordinator::launch(graph, plan, self.life, Arc::new(memory), board.clone(), signals)?;
+        let (address, thread) = coordinator::launch(graph, plan, self.life, board.clone(), signals)?;
         Ok(JobHandle { board, address: Address::new(address), thread: Mutex::new(Some(thread)) })
     }
 }

@@ -4,6 +4,7 @@ use super::config::MemoryConfig;
 use super::footprint::{Footprint, Per};
 use super::limit::{self, Limit};
 use super::plan::{ChannelsAsk, Declared, MemoryAsk, ThreadGroup, ThreadKind};
+use crate::checkpoint::StateBackend;
 use crate::metrics::process;
 use crate::plan::{Plan, PlannedChain, PlannedOperator};
 use crate::runtime::batch_size::BATCH;
@@ -33,8 +34,6 @@ const BASE_AT_LEAST: u64 = 32 << 20;
 const TASK_STACK: u64 = 2 << 20;
 /// What C libraries take when the stack's limit is unlimited.
 const CLIENT_STACK: u64 = 8 << 20;
-/// RocksDB beside its cache and its buffers, for each database: versions, table readers, logs.
-const DATABASE: u64 = 1 << 20;
 
 impl Surroundings {
     /// This process on this machine, now.
@@ -62,6 +61,12 @@ pub(crate) fn ask(
     engine: &[Footprint],
     rocksdb: bool,
 ) -> MemoryAsk {
+    let subtasks = |wanted: &dyn Fn(&PlannedOperator) -> bool| -> u64 {
+        let of = |c: &PlannedChain| c.operators.iter().filter(|op| wanted(op)).count() * c.parallelism;
+        plan.chains.iter().map(|chain| of(chain) as u64).sum()
+    };
+    // A source remembers its positions in the checkpoint itself.
+    let databases = if rocksdb { subtasks(&|op| op.stateful && op.kind != "source") } else { 0 };
     let limit = config.limit.map_or_else(|| here.memory.clone(), Limit::set);
     let mut threads: Vec<ThreadGroup> = (0..plan.chains.len())
         .map(|i| ThreadGroup {
@@ -73,7 +78,8 @@ pub(crate) fn ask(
         })
         .collect();
     let mut declared = declared(plan);
-    engine.iter().for_each(|footprint| add(&mut declared, footprint, "the engine", 1));
+    let below = (databases > 0).then(|| StateBackend::footprint(databases));
+    engine.iter().chain(&below).for_each(|footprint| add(&mut declared, footprint, "the engine", 1));
     threads.extend(declared.iter().filter(|d| d.threads > 0).map(|d| ThreadGroup {
         kind: ThreadKind::Client,
         name: format!("{} ({})", d.declared.name, d.declared.whose),
@@ -86,19 +92,13 @@ pub(crate) fn ask(
         let (kind, threads_now) = (ThreadKind::Before, here.running);
         threads.push(ThreadGroup { kind, name, threads: threads_now, stack_bytes: 0, resident_bytes: 0 });
     }
-    let subtasks = |wanted: &dyn Fn(&PlannedOperator) -> bool| -> u64 {
-        let of = |c: &PlannedChain| c.operators.iter().filter(|op| wanted(op)).count() * c.parallelism;
-        plan.chains.iter().map(|chain| of(chain) as u64).sum()
-    };
-    // A source remembers its positions in the checkpoint itself.
-    let databases = if rocksdb { subtasks(&|op| op.stateful && op.kind != "source") } else { 0 };
     MemoryAsk {
         job: plan.job.clone(),
         below: Some(here.memory.clone()).filter(|there_is| there_is.amount < limit.amount),
         limit,
         max_threads: config.max_threads.map(Limit::set).or_else(|| here.threads.clone()),
         cores: here.cores,
-        base_bytes: here.resident_bytes.max(BASE_AT_LEAST) + databases * DATABASE,
+        base_bytes: here.resident_bytes.max(BASE_AT_LEAST),
         channels: ChannelsAsk {
             channels: plan.edges.iter().map(|edge| edge.channels as u64).sum(),
             depth: plan.channel_depth as u64,
@@ -153,3 +153,7 @@ fn add(all: &mut Vec<Counted>, footprint: &Footprint, whose: &str, subtasks: usi
         }
     }
 }
+
+#[cfg(test)]
+#[path = "ask_tests.rs"]
+mod tests;

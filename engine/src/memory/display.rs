@@ -64,7 +64,10 @@ fn made_of(ask: &MemoryAsk, share: Share, bytes: u64) -> String {
             parts.collect::<Vec<_>>().join(", ")
         }
         Share::StateCaches => {
-            format!("{} for each of {} stores", Bytes(bytes / ask.stores.max(1)), ask.stores)
+            let each = Bytes(bytes / ask.stores.max(1));
+            // Without a database below it there is nowhere to evict to.
+            let held = if ask.databases > 0 { "" } else { ", all state: it may take more" };
+            format!("{each} for each of {} stores{held}", ask.stores)
         }
         Share::BlockCache => "RocksDB, all stores together".into(),
         Share::WriteBuffers => format!("RocksDB, {} databases together", ask.databases),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use serde_json::json;
+
 use super::plan::MemoryPlan;
 use super::share::Share;
 
@@ -41,6 +43,12 @@ impl MemoryBudget {
         MemoryBudget { plan: Arc::new(plan), meters: Arc::default() }
     }
 
+    /// For one operator without a job.
+    #[cfg(any(test, feature = "testkit"))]
+    pub(crate) fn unplanned() -> Self {
+        MemoryBudget::new(MemoryPlan::unlimited())
+    }
+
     /// What was planned.
     pub fn plan(&self) -> &MemoryPlan {
         &self.plan
@@ -66,6 +74,19 @@ impl MemoryBudget {
             .filter_map(|(_, read)| read.upgrade())
             .collect();
         (!readers.is_empty()).then(|| readers.iter().fold(0, |sum: u64, read| sum.saturating_add(read())))
+    }
+
+    /// Limit, shares with what is taken of each, and threads, as JSON.
+    pub(crate) fn describe(&self) -> serde_json::Value {
+        let shares = Share::ALL.into_iter().map(|share| {
+            json!({ "share": share, "planned_bytes": self.plan.bytes(share), "used_bytes": self.used(share) })
+        });
+        json!({
+            "limit_bytes": self.plan.limit.amount,
+            "origin": self.plan.limit.origin.to_string(),
+            "shares": shares.collect::<Vec<_>>(),
+            "threads": self.plan.threads(),
+        })
     }
 
     fn meters(&self) -> MutexGuard<'_, Meters> {

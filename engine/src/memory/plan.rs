@@ -233,6 +233,27 @@ impl MemoryPlan {
         Ok(MemoryPlan { limit: ask.limit.clone(), ask: ask.clone(), shares })
     }
 
+    /// Everything is headroom: for one operator without a job.
+    #[cfg(any(test, feature = "testkit"))]
+    pub(super) fn unlimited() -> MemoryPlan {
+        let ask = MemoryAsk {
+            job: String::new(),
+            limit: Limit::set(u64::MAX),
+            below: None,
+            max_threads: None,
+            cores: 1,
+            base_bytes: 0,
+            channels: ChannelsAsk::default(),
+            threads: Vec::new(),
+            declared: Vec::new(),
+            stores: 0,
+            databases: 0,
+            index: false,
+            config: MemoryConfig::new(),
+        };
+        MemoryPlan { limit: ask.limit.clone(), shares: vec![(Share::Headroom, u64::MAX)], ask }
+    }
+
     /// What a share gets, in bytes; 0 when the job has no use for it.
     pub fn bytes(&self, share: Share) -> u64 {
         self.shares.iter().find(|(of, _)| *of == share).map_or(0, |(_, bytes)| *bytes)

@@ -1,6 +1,7 @@
 //! Counts on their way to the `metrics` facade: once a second, never on the record path. Names: docs/metrics.md.
 
 pub(crate) mod checkpoints;
+mod memory;
 pub mod process;
 mod recorder;
 
@@ -8,6 +9,7 @@ pub use recorder::{install, render};
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 
+use crate::memory::MemoryBudget;
 use crate::runtime::stats::TaskReading;
 use crate::time::Watermark;
 
@@ -22,6 +24,10 @@ impl Reporter {
     pub(crate) fn new(job: &str) -> Self {
         describe();
         Reporter { job: job.to_owned(), last: Vec::new() }
+    }
+
+    pub(crate) fn publish_memory(&self, budget: &MemoryBudget) {
+        memory::publish(&self.job, budget);
     }
 
     pub(crate) fn publish(&mut self, readings: &[TaskReading], now_ms: i64) {
@@ -102,6 +108,7 @@ fn describe() {
     describe_gauge!("weir_task_watermark_lag_milliseconds", "Processing time less event time reached");
     checkpoints::describe();
     process::describe();
+    memory::describe();
 }
 
 #[cfg(test)]

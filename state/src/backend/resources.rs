@@ -63,6 +63,12 @@ impl Resources {
     pub fn threads(&self) -> usize {
         self.0.background_threads
     }
+
+    /// What all databases together take now, in bytes: blocks, indexes and filters of files, and writes that are not yet in a
+    /// file. Both are 0 before the first database.
+    pub fn used(&self) -> (u64, u64) {
+        self.0.shared.get().map_or((0, 0), Shared::used)
+    }
 }
 
 impl Default for Resources {

@@ -45,6 +45,12 @@ impl Shared {
             env,
         })
     }
+
+    /// Bytes of blocks, and of write buffers.
+    pub(super) fn used(&self) -> (u64, u64) {
+        let buffers = self.buffers.get_usage();
+        (self.cache.get_usage().saturating_sub(buffers) as u64, buffers as u64)
+    }
 }
 
 impl fmt::Debug for Shared {
@@ -222,12 +228,10 @@ impl StateBackend for RocksBackend {
     }
 
     fn usage(&self) -> Usage {
-        let shared = self.resources.shared(Shared::new).ok();
         Usage {
             memtables: self.number(SIZE_ALL_MEM_TABLES),
             table_readers: self.number(ESTIMATE_TABLE_READERS_MEM),
-            block_cache: shared
-                .map_or(0, |s| s.cache.get_usage().saturating_sub(s.buffers.get_usage()) as u64),
+            block_cache: self.resources.used().0,
             disk: self.number(TOTAL_SST_FILES_SIZE),
         }
     }

@@ -91,8 +91,7 @@ impl TaskState {
             return Ok(store.clone());
         }
         let store = self.env.open_store(uid, self.task.subtask, self.parallelism)?;
-        let of = store.clone();
-        let metered = self.env.memory.meter(Share::StateCaches, move || of.cached_bytes() as u64);
+        let metered = self.env.memory.meter(Share::StateCaches, store.cache_meter());
         lock(&self.metered).push(metered);
         stores.push((uid.clone(), store.clone()));
         Ok(store)

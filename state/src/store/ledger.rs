@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::Store;
+
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// How many bytes all caches of the store may hold.
@@ -98,5 +100,13 @@ impl Ledger {
     /// How long caches have waited so far.
     pub(crate) fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited_ns.load(Ordering::Relaxed))
+    }
+}
+
+impl Store {
+    /// Tells at any later time how many bytes the typed caches of this store hold, without keeping the store open.
+    pub fn cache_meter(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+        let ledger = self.ledger().clone();
+        move || ledger.used() as u64
     }
 }

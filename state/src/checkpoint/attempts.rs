@@ -142,7 +142,7 @@ impl CheckpointStore {
         self.0.storage.put_document(&names::attempt_path(key), record).await?;
         let mut keys = self.attempt_keys().await?;
         keys.truncate(keys.len().saturating_sub(self.0.options.records.max(1)));
-        self.0.storage.delete(keys.into_iter().map(names::attempt_path)).await
+        self.0.storage.delete(keys.into_iter().map(names::attempt_path).collect()).await
     }
 
     /// The newest attempts, newest first, at most `n`.

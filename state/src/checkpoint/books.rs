@@ -15,6 +15,8 @@ pub(crate) struct Books {
     known: HashMap<String, FileId>,
     making: HashMap<u64, Entry>,
     next: u64,
+    /// Files that nobody names any more and that are still to be deleted.
+    garbage: BTreeSet<String>,
 }
 
 /// A checkpoint in the making.
@@ -108,6 +110,24 @@ impl Books {
             self.known.remove(file);
         }
         expired
+    }
+
+    /// Nobody names these any more: they are to be deleted, now or when the storage works again.
+    pub(crate) fn discard(&mut self, files: impl IntoIterator<Item = String>) {
+        self.garbage.extend(files);
+    }
+
+    /// What is to be deleted.
+    pub(crate) fn garbage(&self) -> Vec<String> {
+        self.garbage.iter().cloned().collect()
+    }
+
+    /// These were deleted.
+    pub(crate) fn deleted(&mut self, files: &[String]) {
+        for file in files {
+            self.garbage.remove(file);
+            self.known.remove(file);
+        }
     }
 
     /// The files that nobody names, of those listed.

@@ -311,7 +311,7 @@ async fn claim(inner: &Inner, mut record: LeaseRecord, shared: &Shared) -> Resul
 
     // The one before stays for people to look at.
     let old = epochs(storage).await?.into_iter().filter(|epoch| *epoch + 1 < record.epoch);
-    storage.delete(old.map(lease_path)).await?;
+    storage.delete(old.map(lease_path).collect()).await?;
     Ok(true)
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path as FilePath, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -24,15 +24,15 @@ use super::storage::{Late, Objects, Storage};
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// The memory storages of this process, by name.
-static SHARED: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex::default);
+static SHARED: LazyLock<Mutex<HashMap<String, (Objects, Late)>>> = LazyLock::new(Mutex::default);
 
 /// Makes `memory://name` mean these objects within this process: for tests that put faults between a job and its storage.
 /// `parts` is the same storage's interface for uploads in parts, if it has one.
 pub fn share(name: &str, objects: Arc<dyn ObjectStore>, parts: Option<Arc<dyn MultipartStore>>) {
-    shared().insert(name.to_owned(), Objects { objects, parts });
+    shared().insert(name.to_owned(), (Objects { objects, parts }, Late::Possible));
 }
 
-fn shared() -> std::sync::MutexGuard<'static, HashMap<String, Objects>> {
+fn shared() -> MutexGuard<'static, HashMap<String, (Objects, Late)>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -158,11 +158,11 @@ fn memory(url: &str, name: &str, options: &StoreOptions) -> Result<Storage> {
         return Err(refuse(url, "it has no name", "write memory://name"));
     }
     let mut known = shared();
-    let objects = known.entry(name.to_owned()).or_insert_with(|| {
+    let (objects, late) = known.entry(name.to_owned()).or_insert_with(|| {
         let memory = Arc::new(InMemory::new());
-        Objects { objects: memory.clone(), parts: Some(memory) }
+        (Objects { objects: memory.clone(), parts: Some(memory) }, Late::Never)
     });
-    Ok(Storage::new(url, objects.clone(), Path::default(), None, Late::Never, options.retry))
+    Ok(Storage::new(url, objects.clone(), Path::default(), None, *late, options.retry))
 }
 
 async fn bucket(url: &str, rest: &str, options: &StoreOptions) -> Result<Storage> {

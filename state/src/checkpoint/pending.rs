@@ -268,9 +268,12 @@ impl Making {
                 books.making(making.number).map(|entry| entry.uploaded.iter().cloned().collect())
             }
             .unwrap_or_default();
-            if let Err(error) = making.store.storage.delete(files).await {
+            if let Err(error) = making.store.storage.delete(files.clone()).await {
                 let id = making.id;
-                tracing::warn!(checkpoint = id, %error, "files of a checkpoint that was given up could not be deleted; the next start does it");
+                tracing::warn!(checkpoint = id, %error, "files of a checkpoint that was given up could not be deleted yet");
+                if making.folder.is_none() {
+                    making.store.books().discard(files);
+                }
             }
             making.finish();
         });

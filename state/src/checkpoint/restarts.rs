@@ -151,7 +151,7 @@ impl CheckpointStore {
     /// # Errors
     /// When the storage fails.
     pub async fn reset_restarts(&self) -> Result<()> {
-        self.0.storage.delete([RESTARTS.to_owned()]).await
+        self.0.storage.delete(vec![RESTARTS.to_owned()]).await
     }
 }
 

@@ -32,25 +32,35 @@ impl CheckpointStore {
         held.check().await?;
         let keys = self.list().await?;
         let unreadable = self.read_all(&keys).await?;
-        if keys.len() <= keep.max(1) || !unreadable.is_empty() {
+        if !unreadable.is_empty() {
             return Ok(Deleted { unreadable, ..Deleted::default() });
         }
 
         let expired = self.0.books().expire(keep);
-        let result = async {
+        if !expired.manifests.is_empty() {
             fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
                 "checkpoint::before_delete"
             )));
-            let manifests: Vec<String> = expired.manifests.iter().map(|key| key.path()).collect();
-            self.0.storage.delete(manifests).await?;
-            fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
-                "checkpoint::before_delete"
-            )));
-            self.0.storage.delete(expired.files.iter().cloned()).await
-        };
-        // Files that stay behind after a failure have no name any more: a sweep finds them.
-        result.await?;
-        Ok(Deleted { checkpoints: expired.manifests, files: expired.files.len(), unreadable: Vec::new() })
+            // As long as a manifest is there its files are: if this fails, all of it goes another time.
+            self.0.storage.delete(paths(&expired.manifests)).await?;
+            self.0.books().discard(expired.files);
+        }
+        let files = self.delete_garbage().await?;
+        Ok(Deleted { checkpoints: expired.manifests, files, unreadable: Vec::new() })
+    }
+
+    /// Deletes files that nobody names, those that an earlier try had to leave behind included; how many.
+    async fn delete_garbage(&self) -> Result<usize> {
+        let garbage = self.0.books().garbage();
+        if garbage.is_empty() {
+            return Ok(0);
+        }
+        fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
+            "checkpoint::before_delete"
+        )));
+        self.0.storage.delete(garbage.clone()).await?;
+        self.0.books().deleted(&garbage);
+        Ok(garbage.len())
     }
 
     /// Deletes what crashes left behind: manifests that do not count, data files that no checkpoint names, and half-written files
@@ -74,12 +84,14 @@ impl CheckpointStore {
             self.0.storage.list(names::SHARED).await?.into_iter().map(|file| file.path).collect();
         let orphans = self.0.books().orphans(&listed);
         let stale: Vec<CheckpointKey> = keys.into_iter().filter(|key| !counting.contains(key)).collect();
-        fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
-            "checkpoint::before_delete"
-        )));
-        self.0.storage.delete(stale.iter().map(|key| key.path()).collect::<Vec<_>>()).await?;
-        let files = orphans.len();
-        self.0.storage.delete(orphans).await?;
+        if !stale.is_empty() {
+            fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
+                "checkpoint::before_delete"
+            )));
+            self.0.storage.delete(paths(&stale)).await?;
+        }
+        self.0.books().discard(orphans);
+        let files = self.delete_garbage().await?;
         let halves = self.sweep_halves().await;
         Ok(Deleted { checkpoints: stale, files: files + halves, unreadable: Vec::new() })
     }
@@ -125,6 +137,11 @@ impl CheckpointStore {
         });
         swept.await.unwrap_or(0)
     }
+}
+
+/// Where the manifests lie.
+fn paths(keys: &[CheckpointKey]) -> Vec<String> {
+    keys.iter().map(|key| key.path()).collect()
 }
 
 /// Every file below a folder; what cannot be read is passed over.

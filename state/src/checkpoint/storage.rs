@@ -258,7 +258,7 @@ impl Storage {
     }
 
     /// Deletes objects, several at once; those that are gone already count as deleted.
-    pub(crate) async fn delete(&self, paths: impl IntoIterator<Item = String>) -> Result<()> {
+    pub(crate) async fn delete(&self, paths: Vec<String>) -> Result<()> {
         let delete = |path: String| async move {
             let at = self.at(&path);
             let delete = || async {

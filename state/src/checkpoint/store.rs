@@ -191,7 +191,7 @@ impl CheckpointStore {
             return Err(self.savepoint_exists(name));
         }
         let left = self.0.storage.list(&folder).await?;
-        self.0.storage.delete(left.into_iter().map(|file| file.path)).await?;
+        self.0.storage.delete(left.into_iter().map(|file| file.path).collect()).await?;
         Ok(Pending::new(Making::new(self.0.clone(), id, Kind::Savepoint, Some(folder))))
     }
 

@@ -155,3 +155,37 @@ async fn a_rebuilt_store_counts_its_files_again_and_is_not_taken_for_the_old_one
     saved.download_part(only_part(&saved), &into, &[]).await.unwrap();
     assert_eq!(fs::read(into.join("000001.sst")).unwrap(), noise(1_000, 3));
 }
+
+/// Whoever spawns these calls on a runtime of many threads needs them to be `Send`.
+#[tokio::test]
+async fn every_call_can_be_spawned() {
+    fn send<T: Send>(call: T) -> T {
+        call
+    }
+    let store = send(CheckpointStore::open("memory://spawned", JOB, options())).await.unwrap();
+    let mut local = Local::new();
+    local.write("000001.sst", b"one");
+    let lease = send(Lease::acquire(&store, "test", TTL)).await.unwrap();
+    let pending = store.begin(1);
+    let frozen = local.freeze(0, &["000001.sst"]);
+    let report = send(pending.upload_part("window", frozen, None)).await.unwrap();
+    let manifest = manifest(&pending, vec![report.part]);
+    let saved = send(store.publish(&pending, manifest, &lease)).await.unwrap();
+    send(saved.download_part(only_part(&saved), &local.path().join("r"), &[])).await.unwrap();
+    send(store.latest()).await.unwrap();
+    send(store.load(1)).await.unwrap();
+    send(store.next_id()).await.unwrap();
+    drop(send(store.begin_savepoint(2, "s")).await.unwrap());
+    send(store.savepoints()).await.unwrap();
+    send(store.load_savepoint("s")).await.unwrap_err();
+    send(store.retain(1, &lease)).await.unwrap();
+    send(store.sweep(&lease)).await.unwrap();
+    send(store.count_restart(&lease)).await.unwrap();
+    send(store.reset_restarts()).await.unwrap();
+    send(store.attempts(1)).await.unwrap();
+    send(store.idle()).await;
+    send(lease.renew()).await.unwrap();
+    drop(send(lease.keep()));
+    send(lease.release()).await.unwrap();
+    send(Lease::break_held(&store, "test")).await.unwrap();
+}

@@ -2,4 +2,9 @@
 
 pub(super) mod support;
 
+mod attempts;
 mod cycle;
+mod damage;
+mod faults;
+mod places;
+mod savepoints;

@@ -1,0 +1,137 @@
+//! Savepoints: whole in a folder of their own, movable, found by name or place, and nobody's to delete.
+
+use std::fs;
+
+use super::support::*;
+use crate::checkpoint::faults::FaultyStore;
+use crate::checkpoint::*;
+
+async fn savepoint(
+    store: &CheckpointStore,
+    lease: &Lease,
+    id: u64,
+    name: &str,
+    local: &mut Local,
+    previous: Option<&Part>,
+) -> Result<Saved> {
+    let pending = store.begin_savepoint(id, name).await?;
+    let frozen = local.freeze(0, &["000001.sst", "000002.sst"]);
+    let report = pending.upload_part("window", frozen, previous).await?;
+    assert_eq!(report.uploaded_bytes, report.bytes, "a savepoint shares nothing");
+    store.publish(&pending, manifest(&pending, vec![report.part]), lease).await
+}
+
+fn files(local: &Local) {
+    local.write("000001.sst", &noise(10_000, 1));
+    local.write("000002.sst", &noise(20, 2));
+}
+
+#[tokio::test]
+async fn a_savepoint_is_whole_and_can_be_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("checkpoints");
+    let store = CheckpointStore::open(root.to_str().unwrap(), JOB, options()).await.unwrap();
+    let lease = Lease::acquire(&store, "test", TTL).await.unwrap();
+    let mut local = Local::new();
+    files(&local);
+    let frozen = local.freeze(0, &["000001.sst", "000002.sst"]);
+    let (one, _) = checkpoint(&store, &lease, 1, frozen, None).await.unwrap();
+    let name = "before 2.0 = risky";
+    let saved = savepoint(&store, &lease, 2, name, &mut local, Some(only_part(&one))).await.unwrap();
+    assert_eq!(saved.manifest().kind, Kind::Savepoint);
+    assert_eq!(store.savepoints().await.unwrap(), [name]);
+    assert_eq!(store.list().await.unwrap().len(), 1, "it is not a checkpoint");
+    assert_eq!(store.next_id().await.unwrap(), 3, "but has a number");
+
+    let frozen = local.freeze(0, &["000001.sst", "000002.sst"]);
+    let by_name = store.load_savepoint(name).await.unwrap();
+    let (three, report) = checkpoint(&store, &lease, 3, frozen, Some(only_part(&by_name))).await.unwrap();
+    assert_eq!(report.uploaded_bytes, report.bytes, "a checkpoint does not lean on a savepoint's files");
+    assert!(only_part(&three).files.iter().all(|file| file.path.starts_with("shared/")));
+    store.retain(1, &lease).await.unwrap();
+    store.sweep(&lease).await.unwrap();
+    by_name.download_part(only_part(&by_name), &local.path().join("by-name"), &[]).await.unwrap();
+
+    // Moved away, and everything else deleted.
+    let moved = folder.path().join("elsewhere/moved");
+    fs::create_dir_all(moved.parent().unwrap()).unwrap();
+    fs::rename(root.join("job/savepoints/before=202.0=20=3D=20risky"), &moved).unwrap();
+    lease.release().await.unwrap();
+    drop((store, lease, saved, by_name));
+    fs::remove_dir_all(&root).unwrap();
+    let other = CheckpointStore::open(root.to_str().unwrap(), "another job", options()).await.unwrap();
+    for url in [moved.display().to_string(), format!("file://{}", moved.display())] {
+        let saved = other.load_savepoint(&url).await.unwrap();
+        assert_eq!((saved.manifest().job.as_str(), saved.manifest().id), (JOB, 2));
+        let into = local.path().join("by-path");
+        saved.download_part(only_part(&saved), &into, &[]).await.unwrap();
+        assert_eq!(fs::read(into.join("000001.sst")).unwrap(), noise(10_000, 1));
+    }
+
+    let error = other.load_savepoint("nowhere").await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("savepoint 'nowhere' of job 'another job' is not in")
+            && error.ends_with("there are: none"),
+        "{error}"
+    );
+    let error = other.load_savepoint(&folder.path().display().to_string()).await.unwrap_err().to_string();
+    assert!(error.starts_with("a savepoint (savepoint.json) is not in checkpoint storage '/"), "{error}");
+    let error = other.load_savepoint("/not/there").await.unwrap_err().to_string();
+    assert!(error.contains("folder /not/there cannot be read; check the path"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_given_once_unless_the_first_try_failed() {
+    let store = over(&FaultyStore::memory(), options());
+    let lease = Lease::acquire(&store, "test", TTL).await.unwrap();
+    let mut local = Local::new();
+    files(&local);
+
+    // Given up: nothing stays.
+    let pending = store.begin_savepoint(1, "a").await.unwrap();
+    pending.upload_part("window", local.freeze(0, &["000001.sst"]), None).await.unwrap();
+    drop(pending);
+    store.idle().await;
+    assert!(objects(&store).await.is_empty());
+
+    // Crashed: what stays is no savepoint, and no sweep touches it; the next try of that name clears it away.
+    let crashed = over(
+        &FaultyStore::over(store.0.storage.objects.objects.clone(), store.0.storage.objects.parts.clone()),
+        options(),
+    );
+    let pending = crashed.begin_savepoint(1, "a").await.unwrap();
+    pending.upload_part("window", local.freeze(0, &["000001.sst"]), None).await.unwrap();
+    std::mem::forget(pending);
+    assert!(store.savepoints().await.unwrap().is_empty());
+    assert_eq!(store.sweep(&lease).await.unwrap(), Deleted::default());
+    assert_eq!(objects(&store).await.len(), 1);
+
+    savepoint(&store, &lease, 2, "a", &mut local, None).await.unwrap();
+    assert_eq!(objects(&store).await.len(), 3);
+    let error = store.begin_savepoint(3, "a").await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("savepoint 'a' already exists")
+            && error.ends_with("choose another name, or delete its folder"),
+        "{error}"
+    );
+    for name in ["", "a/b", "..\\x", &"long".repeat(50)] {
+        assert!(
+            matches!(store.begin_savepoint(3, name).await, Err(CheckpointError::BadName { .. })),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_savepoint_that_cannot_be_read_keeps_nobody_from_starting() {
+    let store = over(&FaultyStore::memory(), options());
+    let lease = Lease::acquire(&store, "test", TTL).await.unwrap();
+    let mut local = Local::new();
+    files(&local);
+    savepoint(&store, &lease, 7, "good", &mut local, None).await.unwrap();
+    store.0.storage.put("savepoints/bad/savepoint.json", "garbage").await.unwrap();
+    assert_eq!(store.next_id().await.unwrap(), 8);
+    assert_eq!(store.savepoints().await.unwrap(), ["bad", "good"]);
+    let error = store.load_savepoint("bad").await.unwrap_err().to_string();
+    assert!(error.starts_with("'job/savepoints/bad/savepoint.json' in checkpoint storage"), "{error}");
+}

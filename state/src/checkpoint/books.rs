@@ -11,6 +11,8 @@ use super::names::CheckpointKey;
 pub(crate) struct Books {
     /// The files of each published checkpoint that this process has read or written.
     published: BTreeMap<CheckpointKey, Arc<BTreeSet<String>>>,
+    /// Checkpoints that were or are being deleted: whoever reads one at the same time must not bring it back.
+    gone: BTreeSet<CheckpointKey>,
     /// The local files that stored ones came from or went to.
     known: HashMap<String, FileId>,
     making: HashMap<u64, Entry>,
@@ -86,16 +88,28 @@ impl Books {
     }
 
     pub(crate) fn publish(&mut self, key: CheckpointKey, files: BTreeSet<String>) {
-        self.published.insert(key, Arc::new(files));
+        if !self.gone.contains(&key) {
+            self.published.insert(key, Arc::new(files));
+        }
     }
 
     pub(crate) fn has_read(&self, key: CheckpointKey) -> bool {
         self.published.contains_key(&key)
     }
 
-    /// Only these are in the storage: any other was deleted by somebody.
+    /// Only these count: any other was deleted by somebody. Called under the lease, when no checkpoint is being published.
     pub(crate) fn only(&mut self, keys: &[CheckpointKey]) {
         self.published.retain(|key, _| keys.contains(key));
+    }
+
+    /// These are being deleted.
+    pub(crate) fn going(&mut self, keys: &[CheckpointKey]) {
+        self.gone.extend(keys);
+    }
+
+    /// These could not be deleted after all.
+    pub(crate) fn stayed(&mut self, keys: &[CheckpointKey]) {
+        self.gone.retain(|key| !keys.contains(key));
     }
 
     /// Takes out what may be deleted: from now on nobody can name those files again.
@@ -106,6 +120,7 @@ impl Books {
         for key in &expired.manifests {
             self.published.remove(key);
         }
+        self.going(&expired.manifests);
         for file in &expired.files {
             self.known.remove(file);
         }

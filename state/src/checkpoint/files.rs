@@ -115,3 +115,12 @@ pub(crate) fn identity(meta: &fs::Metadata) -> Option<FileId> {
         None
     }
 }
+
+/// Makes the entries of a folder outlive a power cut.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    fs::File::open(folder)?.sync_all()?;
+    #[cfg(not(unix))]
+    let _ = folder;
+    Ok(())
+}

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::clock::utc;
 use super::error::{CheckpointError, Result};
-use super::incremental::Fence;
+use super::incremental::{self, Fence};
 pub use super::lease_record::LeaseRecord;
 use super::lease_record::{FORMAT, Verdict};
 use super::names::{self, lease_path};
@@ -271,6 +271,11 @@ impl Held<'_> {
     /// Refuses if somebody else has a greater epoch.
     pub(crate) async fn check(&mut self) -> Result<()> {
         self.shared.check().await
+    }
+
+    /// Whether a manifest counts, by what was there when the owner's epochs began.
+    pub(crate) fn counts(&self, key: names::CheckpointKey) -> bool {
+        incremental::counts(key, &self.shared.record().fences)
     }
 
     /// Takes the next epoch for the same owner: a write under the old one that has not landed by now never counts.

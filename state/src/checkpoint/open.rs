@@ -18,6 +18,7 @@ use object_store::{BackoffConfig, ObjectStore, RetryConfig};
 
 use super::StoreOptions;
 use super::error::{CheckpointError, Result};
+use super::files::sync_folder;
 use super::storage::{Late, Objects, Storage};
 
 /// How long a bucket may take to answer when it is opened.
@@ -136,15 +137,6 @@ fn make(folder: &FilePath) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the entries of a folder outlive a power cut.
-pub(crate) fn sync_folder(folder: &FilePath) -> io::Result<()> {
-    #[cfg(unix)]
-    fs::File::open(folder)?.sync_all()?;
-    #[cfg(not(unix))]
-    let _ = folder;
-    Ok(())
-}
-
 /// Writes a file and removes it again: rights alone do not tell whether that works.
 fn probe(folder: &FilePath) -> io::Result<()> {
     let file = folder.join(format!(".weir-probe-{}-{:016x}", std::process::id(), super::nonce()));
@@ -210,16 +202,14 @@ async fn bucket(url: &str, rest: &str, options: &StoreOptions) -> Result<Storage
     };
     match answered {
         Ok(None | Some(Ok(_))) => {}
-        Ok(Some(Err(e @ object_store::Error::NotFound { .. }))) => {
+        Ok(Some(Err(e))) if is_status(&e, 404) => {
             return Err(failed(
                 format!("{place} has no bucket '{bucket}'"),
                 "create it, or correct the URL (and AWS_REGION, AWS_ENDPOINT_URL)",
                 Some(e),
             ));
         }
-        Ok(Some(Err(
-            e @ (object_store::Error::Unauthenticated { .. } | object_store::Error::PermissionDenied { .. }),
-        ))) => {
+        Ok(Some(Err(e))) if is_status(&e, 403) || is_status(&e, 401) => {
             return Err(failed(
                 format!("{place} does not let this user list bucket '{bucket}'"),
                 "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy (list, get, put, delete)",
@@ -243,6 +233,17 @@ async fn bucket(url: &str, rest: &str, options: &StoreOptions) -> Result<Storage
     }
     // A request that timed out here may still be carried out there.
     Ok(Storage::new(url, objects, prefix, None, Late::Possible, options.retry))
+}
+
+/// Whether a listing failed with an HTTP status. The library keeps that to itself for listings, but for the words.
+fn is_status(error: &object_store::Error, status: u16) -> bool {
+    use object_store::Error as E;
+    match error {
+        E::NotFound { .. } => status == 404,
+        E::PermissionDenied { .. } => status == 403,
+        E::Unauthenticated { .. } => status == 401,
+        _ => error.to_string().contains(&format!("status code: {status} ")),
+    }
 }
 
 /// Whether an endpoint is on this machine, where plain http is no risk.

@@ -268,11 +268,14 @@ impl Making {
                 books.making(making.number).map(|entry| entry.uploaded.iter().cloned().collect())
             }
             .unwrap_or_default();
-            if let Err(error) = making.store.storage.delete(files.clone()).await {
-                let id = making.id;
-                tracing::warn!(checkpoint = id, %error, "files of a checkpoint that was given up could not be deleted yet");
-                if making.folder.is_none() {
-                    making.store.books().discard(files);
+            match making.store.storage.delete(files.clone()).await {
+                Ok(()) => making.store.books().deleted(&files),
+                Err(error) => {
+                    let id = making.id;
+                    tracing::warn!(checkpoint = id, %error, "files of a checkpoint that was given up could not be deleted yet");
+                    if making.folder.is_none() {
+                        making.store.books().discard(files);
+                    }
                 }
             }
             making.finish();

@@ -65,7 +65,10 @@ impl ProcessId {
             Some((state, started)) if started == self.started && !matches!(state, 'Z' | 'X') => {
                 Liveness::Alive
             }
-            _ => Liveness::Dead,
+            Some(_) => Liveness::Dead,
+            // Where the first process cannot be seen either, the system hides those of other users.
+            None if stat(1).is_none() => Liveness::Unknown,
+            None => Liveness::Dead,
         }
     }
 }

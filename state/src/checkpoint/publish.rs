@@ -7,10 +7,9 @@ use super::error::{CheckpointError, Result};
 use super::lease::{self, Lease};
 use super::manifest::{Kind, MANIFEST_FORMAT, Manifest};
 use super::names;
-use super::open;
 use super::pending::{Making, Pending};
 use super::saved::Saved;
-use super::storage::{Created, Late, Storage};
+use super::storage::{Created, Late};
 use super::store::CheckpointStore;
 
 impl CheckpointStore {
@@ -90,6 +89,9 @@ impl CheckpointStore {
             Some(folder) => format!("{folder}/{}", names::SAVEPOINT_MANIFEST),
             None => manifest.key().path(),
         };
+        let mut files: Vec<String> = manifest.files().map(|file| making.absolute(&file.path)).collect();
+        files.push(path.clone());
+        self.0.storage.sync_folders_of(files).await?;
         let bytes = document::write(manifest);
         match self.0.storage.create(&path, bytes.clone()).await {
             Ok(Created::Yes) => {
@@ -123,15 +125,18 @@ impl CheckpointStore {
         error: CheckpointError,
     ) -> Result<()> {
         let storage = &self.0.storage;
-        // A write that may still land must not count when it does: from the next epoch on it does not.
-        if storage.late() == Late::Possible
-            && manifest.kind == Kind::Checkpoint
-            && let Err(failed) = lease.advance(&self.0).await
-        {
-            return Err(if failed.is_fenced() { failed } else { unsure(&self.0.job, manifest, error) });
+        // A write that may still land must not count when it does: from the next epoch on it does not. It counts if it was there
+        // when that epoch began, and only then.
+        if storage.late() == Late::Possible && manifest.kind == Kind::Checkpoint {
+            match lease.advance(&self.0).await {
+                Ok(()) if lease.counts(manifest.key()) => {}
+                Ok(()) => return Err(error),
+                Err(failed) if failed.is_fenced() => return Err(failed),
+                Err(_) => return Err(unsure(&self.0.job, manifest, error)),
+            }
         }
         match storage.read(path).await {
-            Ok(Some(found)) if found == bytes => match sync(storage, path) {
+            Ok(Some(found)) if found == bytes => match storage.sync(path).await {
                 Ok(()) => lease.check().await.map_err(|error| unsure(&self.0.job, manifest, error)),
                 Err(_) => Err(unsure(&self.0.job, manifest, error)),
             },
@@ -147,17 +152,5 @@ fn unsure(job: &str, manifest: &Manifest, source: CheckpointError) -> Checkpoint
         source => {
             CheckpointError::Unsure { job: job.to_owned(), key: manifest.key(), source: Box::new(source) }
         }
-    }
-}
-
-/// The manifest is there though writing it failed: makes sure of it, where that is ours to do.
-fn sync(storage: &Storage, path: &str) -> std::io::Result<()> {
-    match storage.folder() {
-        Some(folder) => {
-            let file = folder.join(path);
-            std::fs::File::open(&file)?.sync_all()?;
-            open::sync_folder(file.parent().unwrap_or(folder))
-        }
-        None => Ok(()),
     }
 }

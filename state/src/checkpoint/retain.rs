@@ -31,6 +31,7 @@ impl CheckpointStore {
         let mut held = lease.lock().await?;
         held.check().await?;
         let keys = self.list().await?;
+        self.0.books().only(&keys);
         let unreadable = self.read_all(&keys).await?;
         if !unreadable.is_empty() {
             return Ok(Deleted { unreadable, ..Deleted::default() });
@@ -38,15 +39,30 @@ impl CheckpointStore {
 
         let expired = self.0.books().expire(keep);
         if !expired.manifests.is_empty() {
-            fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
-                "checkpoint::before_delete"
-            )));
             // As long as a manifest is there its files are: if this fails, all of it goes another time.
-            self.0.storage.delete(paths(&expired.manifests)).await?;
+            self.delete_manifests(&expired.manifests).await?;
             self.0.books().discard(expired.files);
         }
         let files = self.delete_garbage().await?;
         Ok(Deleted { checkpoints: expired.manifests, files, unreadable: Vec::new() })
+    }
+
+    /// Deletes manifests. If that fails they are looked at again another time.
+    async fn delete_manifests(&self, keys: &[CheckpointKey]) -> Result<()> {
+        let deleted = self.delete_manifests_for_good(keys).await;
+        if deleted.is_err() {
+            self.0.books().stayed(keys);
+        }
+        deleted
+    }
+
+    /// A power cut does not bring them back.
+    async fn delete_manifests_for_good(&self, keys: &[CheckpointKey]) -> Result<()> {
+        fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
+            "checkpoint::before_delete"
+        )));
+        self.0.storage.delete(keys.iter().map(|key| key.path()).collect()).await?;
+        self.0.storage.sync_folder(names::CHECKPOINTS).await
     }
 
     /// Deletes files that nobody names, those that an earlier try had to leave behind included; how many.
@@ -85,10 +101,8 @@ impl CheckpointStore {
         let orphans = self.0.books().orphans(&listed);
         let stale: Vec<CheckpointKey> = keys.into_iter().filter(|key| !counting.contains(key)).collect();
         if !stale.is_empty() {
-            fail_point!("checkpoint::before_delete", |_| Err(CheckpointError::Injected(
-                "checkpoint::before_delete"
-            )));
-            self.0.storage.delete(paths(&stale)).await?;
+            self.0.books().going(&stale);
+            self.delete_manifests(&stale).await?;
         }
         self.0.books().discard(orphans);
         let files = self.delete_garbage().await?;
@@ -137,11 +151,6 @@ impl CheckpointStore {
         });
         swept.await.unwrap_or(0)
     }
-}
-
-/// Where the manifests lie.
-fn paths(keys: &[CheckpointKey]) -> Vec<String> {
-    keys.iter().map(|key| key.path()).collect()
 }
 
 /// Every file below a folder; what cannot be read is passed over.

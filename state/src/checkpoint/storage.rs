@@ -1,8 +1,11 @@
 //! A storage of objects with retries, whose errors say which object of which storage failed to do what.
 
+use std::collections::HashSet;
+use std::fs;
 use std::future::Future;
+use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 use super::document::{self, Refused};
 use super::error::{CheckpointError, Result, no_space, transient};
+use super::files::{blocking, sync_folder};
 
 /// How often and after what waits a call that failed for a passing reason is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +89,8 @@ pub(crate) struct Storage {
     folder: Option<PathBuf>,
     late: Late,
     pub(crate) retry: Retry,
+    /// Local folders whose entries in the folders above them are known to be on the disk.
+    synced: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
 impl std::fmt::Debug for Storage {
@@ -102,7 +108,7 @@ impl Storage {
         late: Late,
         retry: Retry,
     ) -> Self {
-        Self { url: url.into(), objects, root, folder, late, retry }
+        Self { url: url.into(), objects, root, folder, late, retry, synced: Arc::default() }
     }
 
     /// The same storage, with a root further down.
@@ -228,33 +234,98 @@ impl Storage {
                 // A storage without conditional writes: look first. Two writers in the same instant are not kept apart.
                 Err(ObjectError::NotImplemented { .. } | ObjectError::NotSupported { .. }) => {
                     match self.length(path).await? {
-                        Some(_) => return self.found(path, &bytes).await,
-                        None => self.objects.objects.put(&at, PutPayload::from_bytes(bytes.clone())).await,
+                        Some(_) => Err(None),
+                        None => {
+                            let payload = PutPayload::from_bytes(bytes.clone());
+                            self.objects.objects.put(&at, payload).await.map_err(Some)
+                        }
                     }
                 }
-                put => put,
+                put => put.map_err(Some),
             };
-            match put {
+            let error = match put {
                 Ok(_) => return Ok(Created::Yes),
-                Err(ObjectError::AlreadyExists { .. } | ObjectError::Precondition { .. }) => {
-                    return self.found(path, &bytes).await;
+                Err(None) => None,
+                Err(Some(e @ (ObjectError::AlreadyExists { .. } | ObjectError::Precondition { .. }))) => {
+                    Some(e)
                 }
-                Err(e) if transient(&e) && tries < self.retry.tries => {
+                Err(Some(e)) if transient(&e) && tries < self.retry.tries => {
                     tracing::debug!(url = %self.url, object = %at, tries, error = %e, "failed to create, trying again");
                     tokio::time::sleep(self.retry.wait(tries)).await;
                     tries += 1;
+                    continue;
                 }
-                Err(e) => return Err(self.error("create", path, tries, e)),
+                Err(Some(e)) => return Err(self.error("create", path, tries, e)),
+            };
+            match (self.read(path).await?, error) {
+                // Written by an earlier try of this very call, which may have failed because the disk was not told.
+                (Some(found), _) if found == bytes => {
+                    self.sync(path).await?;
+                    return Ok(Created::Yes);
+                }
+                // S3 says so, too, when two requests for one object meet; neither need have succeeded.
+                (None, Some(_)) if tries < self.retry.tries => {
+                    tokio::time::sleep(self.retry.wait(tries)).await;
+                    tries += 1;
+                }
+                (None, Some(e)) => return Err(self.error("create", path, tries, e)),
+                _ => return Ok(Created::No),
             }
         }
     }
 
-    /// What to make of an object that is there: written by an earlier try of this very call, or by somebody else.
-    async fn found(&self, path: &str, ours: &Bytes) -> Result<Created> {
-        match self.read(path).await? {
-            Some(found) if found == ours => Ok(Created::Yes),
-            _ => Ok(Created::No),
+    /// Makes an object that is there outlive a power cut: for a local folder, where writing it may have failed half-way.
+    pub(crate) async fn sync(&self, path: &str) -> Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let file = folder.join(path);
+        let opened = file.clone();
+        let sync = move || {
+            fs::File::open(&opened)?.sync_all()?;
+            sync_folder(opened.parent().unwrap_or(&opened))
+        };
+        blocking("sync", &file, sync).await
+    }
+
+    /// Makes what was deleted from a local folder stay deleted after a power cut.
+    pub(crate) async fn sync_folder(&self, folder: &str) -> Result<()> {
+        let Some(root) = &self.folder else { return Ok(()) };
+        let folder = root.join(folder);
+        let synced = folder.clone();
+        blocking("sync folder", &folder, move || match sync_folder(&synced) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        })
+        .await
+    }
+
+    /// Makes the local folders on the way to these objects outlive a power cut. The storage does so for folders it makes, but one
+    /// that was made by a process that died, or whose sync failed, would never be looked at again.
+    pub(crate) async fn sync_folders_of(&self, paths: Vec<String>) -> Result<()> {
+        let Some(root) = self.folder.clone() else { return Ok(()) };
+        let mut folders: Vec<PathBuf> = Vec::new();
+        for path in paths {
+            let file = root.join(path);
+            let above = file.ancestors().skip(1).take_while(|folder| folder.starts_with(&root));
+            let synced = self.synced();
+            folders.extend(above.filter(|folder| !synced.contains(*folder)).map(ToOwned::to_owned));
         }
+        folders.sort_unstable();
+        folders.dedup();
+        if folders.is_empty() {
+            return Ok(());
+        }
+        let sync = folders.clone();
+        blocking("sync folders below", &root, move || {
+            // A folder's own entry is in the one above it.
+            sync.iter().try_for_each(|folder| sync_folder(folder.parent().unwrap_or(folder)))
+        })
+        .await?;
+        self.synced().extend(folders);
+        Ok(())
+    }
+
+    fn synced(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+        self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes objects, several at once; those that are gone already count as deleted.

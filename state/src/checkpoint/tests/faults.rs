@@ -221,6 +221,27 @@ async fn a_manifest_that_lands_after_it_was_reported_failed_never_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_manifest_that_lands_while_its_writer_finds_out_is_not_both_disowned_and_acknowledged() {
+    let faulty = FaultyStore::memory();
+    let store = over(&faulty, options());
+    let lease = Lease::acquire(&store, "test", TTL).await.unwrap();
+    let mut local = Local::new();
+    local.write("000001.sst", b"one");
+    faulty.inject(Call::Put, "checkpoints/", Fault::Late(Duration::from_secs(60)));
+    // The next epoch has begun without it; it is there when somebody looks.
+    faulty.inject(Call::Get, "checkpoints/", Fault::Delay(Duration::from_secs(120)));
+    faulty.inject(Call::Put, "lease/000002", Fault::Delay(Duration::from_secs(1)));
+    let taken = checkpoint(&store, &lease, 1, local.freeze(0, &["000001.sst"]), None).await;
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(store.listed().await.unwrap().len(), 1);
+    assert_eq!(taken.is_ok(), store.latest().await.unwrap().is_some());
+    // The same when it lands before the next epoch begins.
+    faulty.inject(Call::Put, "lease/000003", Fault::Delay(Duration::from_secs(120)));
+    let taken = checkpoint(&store, &lease, 2, local.freeze(0, &["000001.sst"]), None).await;
+    assert_eq!(taken.unwrap().0.manifest().id, store.latest().await.unwrap().unwrap().manifest().id);
+}
+
+#[tokio::test(start_paused = true)]
 async fn when_nobody_can_say_the_files_stay_and_the_next_reader_decides() {
     let faulty = FaultyStore::memory();
     let store = over(&faulty, options());

@@ -152,3 +152,49 @@ async fn a_killed_process_is_followed_at_once_and_counted() {
     assert_eq!(restarts.len(), 1);
     assert!(restarts[0].died.starts_with("'the child'"), "{restarts:?}");
 }
+
+const FULL: &str = "WEIR_TEST_FULL_DISK";
+
+/// Not a test of its own: what the child process of the next test runs, with a limit on the size of files.
+#[tokio::test]
+async fn a_child_whose_disk_takes_small_files_only() {
+    let Ok(folder) = std::env::var(FULL) else { return };
+    let folder = Path::new(&folder);
+    let store = CheckpointStore::open(folder.to_str().unwrap(), JOB, options()).await.unwrap();
+    let lease = Lease::acquire(&store, "test", TTL).await.unwrap();
+    let mut local = Local::new();
+    local.write("000002.sst", b"small");
+    let mut frozen = local.freeze(0, &["000002.sst"]);
+    let path = folder.join("large.sst");
+    frozen.files.push(crate::backend::LocalFile { name: "000001.sst".into(), bytes: 0, path });
+    let error = checkpoint(&store, &lease, 1, frozen, None).await.unwrap_err();
+    assert!(matches!(error, CheckpointError::NoSpace { .. }), "{error:?}");
+    assert!(error.to_string().starts_with("no space left to upload 'job/shared/window/0/"), "{error}");
+    store.idle().await;
+    let left = walk(&folder.join(JOB));
+    assert!(left.iter().all(|path| path.contains("/lease/")), "{left:?}");
+    let small = local.freeze(0, &["000002.sst"]);
+    checkpoint(&store, &lease, 2, small, None).await.unwrap();
+}
+
+/// Every file below a folder, those that no listing shows included.
+fn walk(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path.display().to_string()] })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_as_such_and_left_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("large.sst"), noise(20_000_000, 1)).unwrap();
+    let child = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 2000; exec \"$0\" --exact --nocapture \"$1\""])
+        .arg(std::env::current_exe().unwrap())
+        .arg("checkpoint::tests::places::a_child_whose_disk_takes_small_files_only")
+        .env(FULL, folder.path())
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stderr));
+}

@@ -28,6 +28,7 @@ mod drain;
 mod generation;
 mod home;
 mod list_state;
+mod locked;
 mod map_state;
 mod spaces;
 mod spec;

@@ -64,6 +64,30 @@ pub(crate) struct Cache<K, C, V> {
     pub(super) home: Arc<Home<K, V>>,
     pub(super) layout: Layout,
     bytes: [Vec<u8>; 2],
+    pub(super) asked: Asked,
+}
+
+/// How often the backend is asked, so that `prefetch` can rest while everything in use is in memory.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// In this batch, one key at a time.
+    single: u32,
+    /// For so many batches nothing had to be.
+    quiet: u32,
+}
+
+impl Asked {
+    /// After so many quiet batches, looking ahead rests.
+    const REST: u32 = 4;
+
+    pub(super) fn batch_end(&mut self) {
+        self.quiet = if self.single == 0 { self.quiet.saturating_add(1) } else { 0 };
+        self.single = 0;
+    }
+
+    fn rests(&self) -> bool {
+        self.quiet >= Self::REST
+    }
 }
 
 /// Where a key has its slot; for a record's key it is known from the hash that came with it.
@@ -96,6 +120,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
             layout: Layout { table: home.table, namespace },
             home,
             bytes: Default::default(),
+            asked: Asked::default(),
         }
     }
 
@@ -154,6 +179,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         if self.complete || self.is_known_absent(slot, key) {
             return Ok(None);
         }
+        self.asked.single += 1;
         let [mut bytes, mut value] = std::mem::take(&mut self.bytes);
         bytes.clear();
         let read = self.home.coder.key(self.layout, key, &mut bytes).and_then(|_| {
@@ -287,7 +313,7 @@ impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
         &mut self,
         keys: impl Iterator<Item = (u64, &'a K)>,
     ) -> Result<(), StateError> {
-        if self.complete {
+        if self.complete || self.asked.rests() {
             return Ok(());
         }
         self.bury_popped();
@@ -300,6 +326,7 @@ impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
             self.home.coder.key(self.layout, key, &mut bytes)?;
             wanted.push((bytes, slot, key));
         }
+        self.asked.single += u32::from(!wanted.is_empty());
         wanted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         wanted.dedup_by(|a, b| a.0 == b.0);
         let (keys, wanted): (Vec<Vec<u8>>, Vec<(u64, &K)>) =

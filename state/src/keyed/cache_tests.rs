@@ -206,3 +206,22 @@ proptest! {
         prop_assert_eq!(trial.all(), trial.model);
     }
 }
+
+#[test]
+fn a_snapshot_that_fails_between_two_looks_at_it_loses_nothing() {
+    let mut trial = Trial::new(BackendKind::Memory, 0);
+    trial.apply(Op::Set(1, "x".to_owned()));
+    trial.freeze();
+    // A copy in the live tier, clean: only the frozen entry is still to be written.
+    trial.apply(Op::Get(1));
+    let (snapshot, _) = trial.frozen.take().unwrap();
+    trial.bench.fail(&trial.store, snapshot);
+    // The ledger says that the backend may be written: by then the copy must be known to be dirty again.
+    assert!(trial.map.cache.may_write());
+    for _ in 0..3 {
+        trial.map.batch_end().unwrap();
+    }
+    assert_eq!(trial.map.cached(), 0, "evicted");
+    trial.apply(Op::Get(1));
+    trial.apply(Op::All);
+}

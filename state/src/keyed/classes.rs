@@ -7,7 +7,6 @@
 // HOT: `find` and `at` are called per record: one probe of one table; no allocation, no lock, no clock.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 
@@ -296,10 +295,9 @@ impl<E> Classes<E> {
         self.tables.len()
     }
 
-    /// The same entries, each class behind a lock of its own.
-    pub(super) fn lock(self) -> Locked<E> {
-        let Classes { tables, mask, len, .. } = self;
-        Locked { tables: tables.into_iter().map(Mutex::new).collect(), mask, len }
+    /// Takes the tables apart: one per class.
+    pub(super) fn into_tables(self) -> Vec<HashTable<E>> {
+        self.tables
     }
 }
 
@@ -322,71 +320,6 @@ fn make_room<E>(table: &mut HashTable<E>, expected: usize, slot_of: impl Fn(&E) 
         anew.insert_unique(slot_of(&entry), entry, slot_of);
     }
     *table = anew;
-}
-
-/// Entries that two threads look at: the task, and the one that writes them out.
-#[derive(Debug)]
-pub(super) struct Locked<E> {
-    tables: Vec<Mutex<HashTable<E>>>,
-    mask: usize,
-    /// As it was when they were locked up.
-    pub(super) len: usize,
-}
-
-impl<E> Locked<E> {
-    /// Locks the class that the slot belongs to. Entries may be changed; they cannot move.
-    pub(super) fn of(&self, slot: u64) -> MutexGuard<'_, HashTable<E>> {
-        self.class(class_of(slot, self.mask))
-    }
-
-    pub(super) fn class(&self, class: usize) -> MutexGuard<'_, HashTable<E>> {
-        // Nothing that panics runs under the lock but the user's own code for one entry.
-        self.tables[class].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn classes(&self) -> usize {
-        self.tables.len()
-    }
-
-    /// Visits all entries. A class is locked for a few buckets at a time, so that nobody waits long; `between` is called
-    /// while none is.
-    ///
-    /// # Errors
-    /// The first of either.
-    pub(super) fn visit<C, X>(
-        &self,
-        with: &mut C,
-        mut visit: impl FnMut(&mut C, &mut E) -> Result<(), X>,
-        mut between: impl FnMut(&mut C) -> Result<(), X>,
-    ) -> Result<(), X> {
-        const FEW: usize = 512;
-        for class in 0..self.classes() {
-            let mut next = 0;
-            loop {
-                let mut table = self.class(class);
-                let all = table.num_buckets();
-                let end = (next + FEW).min(all);
-                for bucket in next..end {
-                    if let Some(entry) = table.get_bucket_mut(bucket) {
-                        visit(with, entry)?;
-                    }
-                }
-                drop(table);
-                between(with)?;
-                if end == all {
-                    break;
-                }
-                next = end;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the tables apart: one per class.
-    pub(super) fn into_tables(self) -> Vec<HashTable<E>> {
-        let inner = |table: Mutex<HashTable<E>>| table.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.tables.into_iter().map(inner).collect()
-    }
 }
 
 /// The class of a slot among so many: for tables that were taken apart.

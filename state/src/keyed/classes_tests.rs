@@ -95,7 +95,6 @@ fn merging_moves_the_fewer() {
         from.insert(slot(key), (key, 1), slot_of);
     }
     let moved: usize = from
-        .lock()
         .into_tables()
         .into_iter()
         .enumerate()

@@ -16,13 +16,15 @@ use crate::keyspace;
 #[derive(Debug)]
 pub(super) struct Drain<K> {
     cursor: Cursor,
+    /// How far the walk through the frozen entries has come: class and bucket.
+    pub(super) frozen: (usize, usize),
     /// What was taken out while the backend may hold it. Hashed only if somebody asks or a barrier comes.
     popped: Vec<K>,
 }
 
 impl<K> Default for Drain<K> {
     fn default() -> Self {
-        Drain { cursor: Cursor::default(), popped: Vec::new() }
+        Drain { cursor: Cursor::default(), frozen: (0, 0), popped: Vec::new() }
     }
 }
 
@@ -56,70 +58,57 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     }
 }
 
-impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
-    /// Takes out up to `most` entries; false when there are no more and the map is as new.
+impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
+    /// Takes out about `most` entries; false when those were the last, and the map is as new.
     ///
     /// From the first call until it gives false nothing may be added.
-    pub(super) fn pop(
-        &mut self,
-        most: usize,
-        out: &mut Vec<(K, V)>,
-        keep: impl Fn(S) -> bool,
-    ) -> Result<bool, StateError> {
-        self.settle()?;
+    pub(super) fn pop(&mut self, most: usize, out: &mut Vec<(K, V)>) -> Result<bool, StateError> {
+        self.settle();
         self.thaw_some(usize::MAX);
         let end = out.len() + most;
-        let Drain { cursor, popped } = self.drain.get_or_insert_default();
-        let mut push = |entry: Entry<K, One<V, S>>| {
-            if entry.flags & STORED != 0 {
-                popped.push(entry.key.clone());
+        let Drain { cursor, frozen, popped } = self.drain.get_or_insert_default();
+        let mut push = |Entry { key, cell, flags }: Entry<K, One<V, ()>>| {
+            if flags & STORED != 0 {
+                popped.push(key.clone());
             }
-            if keep(entry.cell.touched) {
-                out.push((entry.key, entry.cell.value));
-            }
+            out.push((key, cell.value));
         };
         self.live.take_some(cursor, most, &mut push);
         if self.live.is_empty() {
             self.settled.take_some(cursor, most, &mut push);
         }
-        if self.live.is_empty() && self.settled.is_empty() {
-            if let Some(pending) = &self.pending {
-                // All of it: it is bounded, and a walk that goes on later is not worth its bookkeeping.
-                let copy = |out: &mut Vec<(K, V)>, entry: &mut Entry<K, One<V, S>>| {
-                    if entry.flags & SHADOWED == 0 {
-                        entry.flags |= SHADOWED;
-                        popped.push(entry.key.clone());
-                        if keep(entry.cell.touched) {
-                            out.push((entry.key.clone(), entry.cell.value.clone()));
-                        }
-                    }
-                    Ok::<(), StateError>(())
-                };
-                pending.generation.entries.visit(out, copy, |_| Ok(()))?;
-            }
-            if !self.complete && out.len() < end {
-                self.pop_stored(end, out, keep)?;
-            }
-            if self.is_drained() {
-                self.void_all();
-                return Ok(false);
+        if !self.live.is_empty() || !self.settled.is_empty() {
+            return Ok(true);
+        }
+        if let Some(pending) = &self.pending {
+            let copied = pending.generation.entries.visit_on(frozen, |entry| {
+                if out.len() >= end {
+                    return false;
+                }
+                if entry.flags & SHADOWED == 0 {
+                    entry.flags |= SHADOWED;
+                    popped.push(entry.key.clone());
+                    out.push((entry.key.clone(), entry.cell.value.clone()));
+                }
+                true
+            });
+            if !copied {
+                return Ok(true);
             }
         }
-        Ok(true)
-    }
-
-    /// True when the walk through the backend has come to its end, or needs none.
-    fn is_drained(&self) -> bool {
-        self.complete || self.void == Void::All
+        if !self.complete && out.len() < end {
+            self.pop_stored(end, out)?;
+        }
+        // It is at its end, or there was nothing in the backend to walk through.
+        let drained = self.complete || self.void == Void::All;
+        if drained {
+            self.void_all();
+        }
+        Ok(!drained)
     }
 
     /// Takes entries out of the backend until `out` has `end`.
-    fn pop_stored(
-        &mut self,
-        end: usize,
-        out: &mut Vec<(K, V)>,
-        keep: impl Fn(S) -> bool,
-    ) -> Result<(), StateError> {
+    fn pop_stored(&mut self, end: usize, out: &mut Vec<(K, V)>) -> Result<(), StateError> {
         self.bury_popped();
         let begun = match &self.void {
             Void::Below(key) => key.clone(),
@@ -141,7 +130,7 @@ impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
                 }
                 last.clear();
                 last.extend_from_slice(key);
-                result = self.stored(key, value, &keep).map(|entry| out.extend(entry));
+                result = self.stored(key, value).map(|entry| out.extend(entry));
                 if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })?;
             result?;
@@ -161,20 +150,17 @@ impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
     }
 
     /// An entry of the backend, if it counts.
-    fn stored(
-        &self,
-        key: &[u8],
-        value: &[u8],
-        keep: impl Fn(S) -> bool,
-    ) -> Result<Option<(K, V)>, StateError> {
+    fn stored(&self, key: &[u8], value: &[u8]) -> Result<Option<(K, V)>, StateError> {
         let key = self.home.coder.read_key(self.layout, key)?;
         if self.is_cached_below(slot(&key), &key) {
             return Ok(None);
         }
-        let One { value, touched } = One::<V, S>::read(&self.home, value)?;
-        Ok(keep(touched).then_some((key, value)))
+        let One { value, .. } = One::<V, ()>::read(&self.home, value)?;
+        Ok(Some((key, value)))
     }
+}
 
+impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
     /// Visits every entry, in no order; those in the backend are not kept in memory.
     pub(super) fn for_each(&mut self, mut visit: impl FnMut(&K, &V, S)) -> Result<(), StateError> {
         self.bury_popped();

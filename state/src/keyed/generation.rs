@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Key;
 use super::cell::{Cell, Writes};
-use super::classes::Locked;
 use super::coder::Layout;
 use super::home::Home;
+use super::locked::Locked;
 use crate::backend::WriteBatch;
 use crate::error::StateError;
 use crate::store::Frozen;

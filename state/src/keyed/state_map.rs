@@ -46,8 +46,8 @@ impl Store {
 }
 
 impl<K: Key, V: State> StateMap<K, V> {
-    /// Looks the keys of a batch up at once, so that the calls that follow need no disk. Free of cost while everything is in
-    /// memory.
+    /// Looks the keys of a batch up at once, so that the calls that follow need no disk. While everything that is used is in
+    /// memory this does nothing.
     ///
     /// # Errors
     /// The backend's.
@@ -158,13 +158,12 @@ impl<K: Key, V: State> StateMap<K, V> {
 
     /// Takes about `most` entries out and appends them to `out`; false when those were the last, and then the map is as new.
     ///
-    /// It gives more at once while a snapshot is being written. A barrier may come between two calls. Nothing may be added
-    /// from the first call until it gives false.
+    /// A barrier may come between two calls. Nothing may be added from the first call until it gives false.
     ///
     /// # Errors
     /// The backend's.
     pub fn pop(&mut self, most: usize, out: &mut Vec<(K, V)>) -> Result<bool, StateError> {
-        self.cache.pop(most, out, |()| true)
+        self.cache.pop(most, out)
     }
 
     /// Takes everything out.

@@ -214,3 +214,57 @@ fn a_wait_for_a_snapshot_hears_that_the_task_is_cancelled() {
     assert!(store.is_settled());
     map.freeze(&mut Snapshot::default()).unwrap();
 }
+
+#[test]
+fn what_is_frozen_is_as_it_was_at_the_barrier_whatever_the_task_does_meanwhile() {
+    for (kind, budget) in [(KINDS[0], 1 << 30), (KINDS[1], 1 << 20)] {
+        let mut bench = Bench::new(kind, budget);
+        let store = bench.store(0..8, &[]);
+        let mut map = store.state_map(Table::<u32, String>::new("sums")).unwrap();
+        let mut model = BTreeMap::new();
+        let mut seed = 1_u64;
+        let mut work = |map: &mut StateMap<u32, String>, model: &mut BTreeMap<u32, String>, n: usize| {
+            for i in 0..n {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let key = (seed >> 33) as u32 % 20_000;
+                if seed >> 60 == 0 {
+                    map.remove(key_hash(&key), &key);
+                    model.remove(&key);
+                } else {
+                    let value = map.get_or_insert_with(key_hash(&key), key, String::new).unwrap();
+                    value.push('x');
+                    assert_eq!(value.len(), {
+                        let of_model = model.entry(key).or_default();
+                        of_model.push('x');
+                        of_model.len()
+                    });
+                }
+                if i % 1_000 == 999 {
+                    map.batch_end().unwrap();
+                }
+            }
+        };
+        work(&mut map, &mut model, 30_000);
+        for _ in 0..6 {
+            let mut snapshot = Snapshot::default();
+            map.freeze(&mut snapshot).unwrap();
+            let at_barrier = model.clone();
+            let (path, writer) = (bench.path(), store.clone());
+            let part = std::thread::scope(|threads| {
+                let writing = threads.spawn(move || writer.write_out(snapshot, &path).unwrap());
+                while !writing.is_finished() {
+                    work(&mut map, &mut model, 2_000);
+                }
+                writing.join().unwrap()
+            });
+            let mut kept = BTreeMap::new();
+            let restored = bench.store(0..8, &[part]);
+            let mut again = restored.state_map(Table::<u32, String>::new("sums")).unwrap();
+            again.for_each(|key, value| drop(kept.insert(*key, value.clone()))).unwrap();
+            assert!(kept == at_barrier, "{kind:?}");
+        }
+        let mut all = BTreeMap::new();
+        map.for_each(|key, value| drop(all.insert(*key, value.clone()))).unwrap();
+        assert!(all == model, "{kind:?}");
+    }
+}

@@ -10,6 +10,7 @@ use super::classes::{Classes, Cursor, Walk};
 use super::generation::{
     COPY, DIRTY, Entry, FrozenMap, Generation, Groups, Outcome, Pending, SEEN, SHADOWED, STORED, Void,
 };
+use super::locked::Locked;
 use crate::backend::WriteBatch;
 use crate::error::StateError;
 use crate::store::Snapshot;
@@ -39,8 +40,9 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     /// is very short.
     pub(super) fn batch_end(&mut self) -> Result<(), StateError> {
         self.home.look_at_the_clock();
+        self.asked.batch_end();
         self.absent.clear();
-        self.settle()?;
+        self.settle();
         if self.thaw.is_some() {
             self.thaw_some(THAW);
         }
@@ -54,7 +56,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     /// *Blocking*: waits until every earlier snapshot of the store is settled.
     pub(super) fn freeze(&mut self, snapshot: &mut Snapshot) -> Result<(), StateError> {
         snapshot.hold(&self.home.ledger).map_err(|cancelled| self.home.cancelled(cancelled))?;
-        self.settle()?;
+        self.settle();
         if let Some(at) = self.home.event_time() {
             snapshot.keep_event_time(at);
         }
@@ -69,9 +71,15 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         }
         let next = Classes::like(&self.live);
         let live = std::mem::replace(&mut self.live, next);
-        let generation =
-            Arc::new(Generation { entries: live.lock(), gone: take(&mut self.gone).lock(), void });
+        let generation = Arc::new(Generation {
+            entries: Locked::new(live),
+            gone: Locked::new(take(&mut self.gone)),
+            void,
+        });
         let outcome = Arc::new(Outcome::default());
+        if let Some(drain) = &mut self.drain {
+            drain.frozen = (0, 0);
+        }
         self.pending = Some(Pending { generation: generation.clone(), outcome: outcome.clone() });
         snapshot.add(Box::new(FrozenMap {
             generation: Some(generation),
@@ -93,14 +101,19 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         !self.is_settling() && self.void == Void::Nothing && self.gone.is_empty() && self.live.is_empty()
     }
 
-    /// Deletes what an emptied map has in the backend, if that may be written now and enough of it has come together.
+    /// True when the backend may be written. Then this map has nothing pending: what became of it is known.
+    pub(super) fn may_write(&mut self) -> bool {
+        let settled = self.home.ledger.is_settled();
+        self.settle();
+        // A generation that was pending before the look at the ledger was settled before the ledger said so.
+        settled && self.pending.is_none()
+    }
+
+    /// Deletes what an emptied map has in the backend, if that may be written now.
     pub(super) fn delete_if_settled(&mut self) -> Result<(), StateError> {
-        self.settle()?;
+        let may_write = self.may_write();
         self.thaw_some(usize::MAX);
-        if self.void == Void::All && self.home.ledger.is_settled() {
-            self.write_void()?;
-        }
-        Ok(())
+        if self.void == Void::All && may_write { self.write_void() } else { Ok(()) }
     }
 
     fn write_void(&mut self) -> Result<(), StateError> {
@@ -113,18 +126,18 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     }
 
     /// Sees whether the pending generation is written, and takes it back.
-    pub(super) fn settle(&mut self) -> Result<(), StateError> {
+    pub(super) fn settle(&mut self) {
         let Some(written) = self.pending.as_ref().and_then(|pending| pending.outcome.written()) else {
-            return Ok(());
+            return;
         };
         self.thaw_some(usize::MAX);
-        let Some(Pending { generation, outcome }) = self.pending.take() else { return Ok(()) };
+        let Some(Pending { generation, outcome }) = self.pending.take() else { return };
         let generation = match Arc::try_unwrap(generation) {
             Ok(generation) => generation,
             Err(generation) => {
                 // Whoever settled it still holds it for a moment.
                 self.pending = Some(Pending { generation, outcome });
-                return Ok(());
+                return;
             }
         };
         if written && generation.void == Void::All {
@@ -137,7 +150,6 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         } else {
             self.take_back(generation);
         }
-        Ok(())
     }
 
     /// The generation was not written: what was dirty is dirty again, what was to go is still to go.
@@ -257,10 +269,11 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     /// Makes room for so many bytes, as far as this cache can.
     fn evict(&mut self, mut over: usize) -> Result<(), StateError> {
         loop {
+            let may_write = self.may_write();
             self.thaw_some(usize::MAX);
             let wanted = over / self.per_entry() + 1;
             let mut left = wanted - self.drop_settled(wanted);
-            if left > 0 && self.home.ledger.is_settled() {
+            if left > 0 && may_write {
                 left -= self.write_live(left.max(EVICT))?.min(left);
             } else if left > 0 {
                 left -= self.drop_clean_live(left);
@@ -268,11 +281,10 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
             over = self.count();
             let ledger = &self.home.ledger;
             let very_short = over > (ledger.limit / 8).max(SLACK);
-            if left == 0 || !very_short || ledger.is_settled() {
+            if left == 0 || !very_short || may_write {
                 return Ok(());
             }
             ledger.wait().map_err(|cancelled| self.home.cancelled(cancelled))?;
-            self.settle()?;
         }
     }
 

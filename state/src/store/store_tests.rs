@@ -1,5 +1,7 @@
 //! Stores over the memory backend: items, tables, freezing, restoring other groups, and what happens when it fails.
 
+use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;

@@ -125,7 +125,8 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     }
 
     /// Where the key is, brought into the live tier if it was below.
-    #[inline]
+    // Inlined into the caller's loop, the probes of records that follow each other overlap in the processor.
+    #[inline(always)]
     pub(super) fn find(&mut self, slot: u64, key: &K) -> Result<Option<Place>, StateError> {
         match self.live.find(slot, |e| e.key == *key) {
             Some(place) => Ok(Some(place)),
@@ -162,12 +163,11 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     }
 
     /// Looks for a key that is not live.
-    #[inline]
+    #[inline(never)]
     fn recall(&mut self, slot: u64, key: &K) -> Result<Option<Place>, StateError> {
         if self.is_alone() { Ok(None) } else { self.recall_from_below(slot, key) }
     }
 
-    #[inline(never)]
     fn recall_from_below(&mut self, slot: u64, key: &K) -> Result<Option<Place>, StateError> {
         self.bury_popped();
         if self.gone.find(slot, |k| k == key).is_some() {

@@ -127,7 +127,7 @@ impl<E> Classes<E> {
         self.bytes
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, slot: u64, same: impl FnMut(&E) -> bool) -> Option<Place> {
         let class = class_of(slot, self.mask);
         let bucket = self.tables[class].find_bucket_index(slot, same)?;

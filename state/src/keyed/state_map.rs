@@ -113,7 +113,7 @@ impl<K: Key, V: State> StateMap<K, V> {
     ///
     /// # Errors
     /// The backend's.
-    #[inline]
+    #[inline(always)]
     pub fn get_or_insert_with(
         &mut self,
         hash: KeyHash,

@@ -8,12 +8,15 @@ use weir_engine::{
 use weir_state::profile::{ProfileUpdate, UserId};
 
 pub use crate::aggregate::{Aggregate, count, count_where, max, min, sum};
-pub use crate::process::{KeyedContext, ProcessFunction};
+pub use crate::process::{
+    AggregatingState, KeyedContext, ListState, MapState, NamedState, ProcessFunction, ReducingState,
+    ValueState,
+};
 pub use crate::profile::{BadUpdates, ProfileTarget, RejectedUpdate};
+pub use crate::window::{TimeWindow, Tumbling, WindowResult, days, hours, minutes, seconds};
+
 pub use weir_state::schema::Schema;
 pub use weir_state::ttl::Ttl;
-
-pub use crate::window::{TimeWindow, Tumbling, WindowResult, days, hours, minutes, seconds};
 
 use crate::process::Process;
 use crate::profile::UpdateProfile;

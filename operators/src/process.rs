@@ -1,7 +1,10 @@
 //! `process`: user code with states per key and timers, all of it kept at checkpoints.
 // HOT: at most one probe of the state table per record. No allocation, lock, log or clock of its own.
 
+mod collections;
 mod context;
+mod folds;
+mod states;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,16 +12,24 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_engine::{
-    Barrier, Collector, Counter, Data, EndKind, EventTime, Key, Keyed, Operator, OperatorContext, Record,
-    Result, TaskError, Watermark,
+    Barrier, Collector, Counter, Data, EndKind, EventTime, Key, KeyHash, Keyed, Operator, OperatorContext,
+    Record, Result, TaskError, Watermark,
 };
 use weir_state::schema::Schema;
 use weir_state::store::Snapshot;
+#[cfg(doc)]
+use weir_state::ttl::Ttl;
 
 use crate::opened::Opened;
+use crate::timers::Due;
 use context::{By, Kept};
 
+pub use collections::{List, Map};
 pub use context::KeyedContext;
+pub use folds::{Aggregating, Reducing};
+pub use states::{
+    AggregatingState, ListState, MapState, Named, NamedState, ReducingState, Value, ValueState,
+};
 
 /// What a job does with each record of a keyed stream, given what it remembers of the key.
 ///
@@ -139,6 +150,54 @@ pub trait ProcessFunction<K: Key, In: Data>: Clone + Send + 'static {
         Schema::first()
     }
 
+    /// The states with names, beside `State`: fields of the function, each declared with its name and perhaps a [`Ttl`]. They are
+    /// opened before `open` is called, and kept like `State`. One that is not given here is not open. Called once per batch.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::{Collector, Record, Result, KeyHash, Keyed, testkit::OpHarness};
+    /// /// The pages that a user has not seen for an hour.
+    /// #[derive(Clone)]
+    /// struct News { visits: ValueState<String, u64>, seen: MapState<String, String, ()> }
+    ///
+    /// impl News {
+    ///     fn new() -> Self {
+    ///         let hour = Ttl::event_time(hours(1));
+    ///         News { visits: ValueState::named("visits"), seen: MapState::named("seen").ttl(hour) }
+    ///     }
+    /// }
+    ///
+    /// impl ProcessFunction<String, String> for News {
+    ///     type Out = (u64, String);
+    ///     type State = ();
+    ///     fn states(&mut self) -> Vec<&mut dyn NamedState<String>> {
+    ///         vec![&mut self.visits, &mut self.seen]
+    ///     }
+    ///     fn process(&mut self, page: Record<String>, cx: &mut KeyedContext<'_, String, ()>,
+    ///                out: &mut impl Collector<Self::Out>) -> Result<()> {
+    ///         let visits = self.visits.get_or_insert_with(cx, || 0)?;
+    ///         *visits += 1;
+    ///         if !self.seen.contains(cx, &page.value)? {
+    ///             out.emit(page.with((*visits, page.value.clone())))?;
+    ///         }
+    ///         self.seen.put(cx, page.value, ())
+    ///     }
+    /// }
+    /// # let mut h = OpHarness::new(weir_operators::process::Process::new(News::new()))?;
+    /// # let visit = |page: &str| Keyed { hash: KeyHash(7), key: "ann".to_owned(), value: page.to_owned() };
+    /// # h.watermark(0)?;
+    /// # h.batch([(visit("a"), 0)])?;
+    /// # h.watermark(5)?;
+    /// # h.batch([(visit("b"), 6)])?;
+    /// # h.watermark(3_600_001)?;
+    /// # h.batch([(visit("a"), 3_600_002), (visit("b"), 3_600_003)])?;
+    /// # assert_eq!(h.take_values(), [(1, "a".to_owned()), (2, "b".to_owned()), (3, "a".to_owned())]);
+    /// # Ok::<(), weir_engine::TaskError>(())
+    /// ```
+    fn states(&mut self) -> Vec<&mut dyn NamedState<K>> {
+        Vec::new()
+    }
+
     /// Called when event time has reached a timer; `cx` is that of the key which set it. What is given here goes
     /// downstream before the watermark that fired it; its time should be `time`, or later.
     ///
@@ -172,8 +231,8 @@ pub trait ProcessFunction<K: Key, In: Data>: Clone + Send + 'static {
 
 /// The operator behind [`process`](crate::prelude::KeyedOps::process).
 ///
-/// *State*: one `F::State` per key, in the table `state`, until it is cleared; in memory as far as the job's budget for
-/// state reaches. Timers in the tables `timers` and `processing_timers`, all of them in memory: about 64 bytes and the key
+/// *State*: one `F::State` per key, in the table `state`, until it is cleared; the states with names in tables of these; in
+/// memory as far as the job's budget for state reaches. Timers in the tables `timers` and `processing_timers`, all of them in memory: about 64 bytes and the key
 /// each, and 24 bytes and the key for each change since the last checkpoint. A checkpoint writes what changed since the
 /// one before.
 pub struct Process<K, In: Data, F: ProcessFunction<K, In>>
@@ -197,17 +256,15 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
 
     /// Fires the timers that are due by `now`.
     fn fire(&mut self, by: By, now: i64, out: &mut impl Collector<F::Out>) -> Result<()> {
-        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        kept.timers(by).advance(now);
+        self.kept()?.timers(by).advance(now);
         let mut fired = 0;
-        while let Some(due) = kept.timers(by).next_due() {
+        while let Some(due) = self.kept()?.timers(by).next_due() {
             if fired % FIRED_AT_ONCE == 0 {
-                if fired > 0 {
-                    kept.batch_end()?;
-                }
-                kept.prefetch_due(by, due.hash, &due.key, FIRED_AT_ONCE)?;
+                self.upkeep()?;
+                self.prefetch_due(by, &due)?;
             }
             fired += 1;
+            let Some(kept) = &mut self.kept.0 else { return Err(not_open()) };
             let mut cx = KeyedContext::new(&due.key, due.hash, kept);
             match by {
                 By::EventTime => self.function.on_timer(due.time, &mut cx, out)?,
@@ -217,14 +274,39 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
         Ok(())
     }
 
-    /// What is to be done now and then: firing by the machine's clock, and the upkeep of the states.
-    fn now_and_then(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
+    /// Fetches what is kept of a key whose timer fires, and of those that come next.
+    fn prefetch_due(&mut self, by: By, due: &Due<K>) -> Result<()> {
         let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        // Nobody asks what time it is while there is nothing to wait for.
-        if let Some(now) = kept.processing_time_due() {
-            self.fire(By::ProcessingTime, now, out)?;
+        let mut states = self.function.states();
+        if !kept.has_state() && states.is_empty() {
+            return Ok(());
         }
-        self.kept.0.as_mut().map_or(Ok(()), Kept::batch_end)
+        let soon = kept.timers(by).soon_due(FIRED_AT_ONCE - 1).map(|(hash, key)| (hash, key.clone()));
+        let keys: Vec<(KeyHash, K)> = [(due.hash, due.key.clone())].into_iter().chain(soon).collect();
+        let keys: Vec<(KeyHash, &K)> = keys.iter().map(|(hash, key)| (*hash, key)).collect();
+        kept.prefetch(keys.iter().copied())?;
+        states.iter_mut().try_for_each(|state| state.prefetch(&keys))
+    }
+
+    /// Lets every state take back what was frozen, and make room.
+    fn upkeep(&mut self) -> Result<()> {
+        self.kept()?.batch_end()?;
+        self.function.states().into_iter().try_for_each(|state| state.batch_end())
+    }
+
+    /// What is to be done now and then: the upkeep of the states, and firing by the machine's clock.
+    fn now_and_then(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
+        self.upkeep()?;
+        // Nobody asks what time it is while there is nothing to wait for.
+        match self.kept()?.processing_time_due() {
+            Some(now) => self.fire(By::ProcessingTime, now, out),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn kept(&mut self) -> Result<&mut Kept<K, F::State>> {
+        self.kept.0.as_mut().ok_or_else(not_open)
     }
 }
 
@@ -250,14 +332,20 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.refused = cx.counter("timers_refused");
-        self.function.open(cx)?;
         self.kept = Opened(Some(Kept::open(cx, self.function.schema())?));
-        Ok(())
+        let store = cx.store()?;
+        self.function.states().into_iter().try_for_each(|state| state.open(&store))?;
+        self.function.open(cx)
     }
 
     fn prefetch(&mut self, batch: &[Record<Keyed<K, In>>]) -> Result<()> {
-        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        kept.prefetch(batch.iter().map(|r| (r.value.hash, &r.value.key)))
+        self.kept()?.prefetch(batch.iter().map(|r| (r.value.hash, &r.value.key)))?;
+        let mut states = self.function.states();
+        if !states.is_empty() {
+            let keys: Vec<_> = batch.iter().map(|r| (r.value.hash, &r.value.key)).collect();
+            states.iter_mut().try_for_each(|state| state.prefetch(&keys))?;
+        }
+        Ok(())
     }
 
     #[inline]
@@ -276,27 +364,28 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
     }
 
     fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<F::Out>) -> Result<()> {
-        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
         // After a restore event time first comes to where it was: what it reached there has fired.
-        if kept.event_time_reaches(watermark) {
+        if self.kept()?.event_time_reaches(watermark) {
             self.fire(By::EventTime, watermark.0, out)?;
-            self.kept.0.as_mut().map_or(Ok(()), Kept::batch_end)?;
+            // With what expires by this watermark.
+            self.upkeep()?;
         }
         Ok(())
     }
 
     fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
-        self.kept.0.as_mut().ok_or_else(not_open)?.freeze(into)
+        self.kept()?.freeze(into)?;
+        self.function.states().into_iter().try_for_each(|state| state.freeze(into))
     }
 
     fn on_end(&mut self, _: EndKind, _: &mut impl Collector<F::Out>) -> Result<()> {
-        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        let refused = kept.timers(By::EventTime).refused();
+        let kept = self.kept()?;
+        let (refused, subtask) = (kept.timers(By::EventTime).refused(), kept.subtask);
         if refused > 0 {
             self.refused.add(refused);
             tracing::warn!(
                 refused,
-                subtask = kept.subtask,
+                subtask,
                 "timers were set while the last watermark fired: they will never fire"
             );
         }

@@ -50,22 +50,14 @@ impl<K: Key, S: State> Kept<K, S> {
         }
     }
 
-    /// Fetches what is kept of these keys. A state without a size is a function's way to say that it has none.
-    pub(super) fn prefetch<'a>(&mut self, keys: impl Iterator<Item = (KeyHash, &'a K)>) -> Result<()> {
-        if size_of::<S>() == 0 {
-            return Ok(());
-        }
-        Ok(self.table.prefetch(keys)?)
+    /// A state without a size is a function's way to say that it has none.
+    pub(super) fn has_state(&self) -> bool {
+        size_of::<S>() > 0
     }
 
-    /// Fetches what is kept of a key whose timer fires, and of those that come next.
-    pub(super) fn prefetch_due(&mut self, by: By, hash: KeyHash, key: &K, most: usize) -> Result<()> {
-        let Kept { table, timers, processing_timers, .. } = self;
-        let timers = if by == By::EventTime { timers } else { processing_timers };
-        if size_of::<S>() == 0 {
-            return Ok(());
-        }
-        Ok(table.prefetch([(hash, key)].into_iter().chain(timers.soon_due(most - 1)))?)
+    /// Fetches what is kept of these keys.
+    pub(super) fn prefetch<'a>(&mut self, keys: impl Iterator<Item = (KeyHash, &'a K)>) -> Result<()> {
+        if self.has_state() { Ok(self.table.prefetch(keys)?) } else { Ok(()) }
     }
 
     /// The time, if by the machine's clock a timer is due.
@@ -132,6 +124,12 @@ impl<'a, K, S> KeyedContext<'a, K, S> {
     #[inline]
     pub(super) fn new(key: &'a K, hash: KeyHash, kept: &'a mut Kept<K, S>) -> Self {
         KeyedContext { key, hash, place: None, kept }
+    }
+
+    /// What a state needs to find what it keeps of the key.
+    #[inline]
+    pub(super) fn at(&self) -> (KeyHash, &'a K) {
+        (self.hash, self.key)
     }
 }
 

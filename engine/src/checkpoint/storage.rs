@@ -212,7 +212,10 @@ impl Storage {
                 return Err(format!("checkpoint {id} is over"));
             }
             Err(reason) => {
-                flight.making = Making::None;
+                // Another one may have begun since.
+                if matches!(flight.making, Making::Opening(open) if open == id) {
+                    flight.making = Making::None;
+                }
                 Err(reason)
             }
         };
@@ -357,8 +360,9 @@ impl Storage {
         self.opened.notify_all();
     }
 
-    /// The newest checkpoint, as the storage tells: a manifest may be there although nobody heard of it. One that this process
-    /// did not take counts only if it began from it.
+    /// The newest checkpoint or savepoint, as the storage tells: a manifest may be there although nobody heard of it. One that
+    /// this process did not take counts only if it began from it. A savepoint counts because another process would begin from
+    /// it: a life from before it would have its sinks throw away what it holds.
     pub(crate) async fn newest(self: Arc<Self>) -> Result<Option<Arc<Manifest>>, String> {
         let publishing = self.flight().publishing.take();
         if let Some(publishing) = publishing {
@@ -367,11 +371,8 @@ impl Storage {
         }
         let own = self.clone();
         let found = self.handle.spawn(async move {
-            let keys = own.store.list().await?;
-            match keys.last().filter(|key| key.id >= own.first) {
-                Some(key) => own.store.load(key.id).await.map(Some),
-                None => Ok(None),
-            }
+            let newest = newest_of_all(&own.store).await?;
+            Ok::<_, CheckpointError>(newest.filter(|saved| saved.manifest().id >= own.first))
         });
         let found = found.await.map_err(|e| e.to_string())?.map_err(|e| chain(&e))?;
         let mut flight = self.flight();

@@ -295,16 +295,14 @@ impl<P: Clone> Checkpoints<P> {
         self.completed = now;
         self.ended_at = now;
         self.failures = 0;
-        let mut released = Vec::new();
-        for i in p.last_of {
-            // With a savepoint to be written at the stop, only the one that has its name lets anybody go.
-            if !self.released[i]
-                && (self.stop_with.is_none() || p.purpose.savepoint() == self.stop_with.as_deref())
-            {
-                self.released[i] = true;
-                released.push(i);
-            }
-        }
+        // A savepoint that somebody asked for may be gone before there is another checkpoint: nothing is committed for it, so
+        // nobody is let go by it. With one to be written at the stop, only that one lets anybody go.
+        let lets_go = match &p.purpose {
+            Purpose::Savepoint(_) => false,
+            purpose => self.stop_with.is_none() || purpose.savepoint() == self.stop_with.as_deref(),
+        };
+        let mut released = p.last_of;
+        released.retain(|&i| lets_go && !std::mem::replace(&mut self.released[i], true));
         let mut orders = vec![Order::Complete(id, p.purpose, released)];
         orders.extend(self.tick(now));
         orders

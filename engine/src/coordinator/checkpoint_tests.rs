@@ -130,6 +130,23 @@ fn a_stop_with_a_savepoint_lets_nobody_go_before_it_is_there() {
 }
 
 #[test]
+fn a_savepoint_lets_nobody_go() {
+    let mut m = machine(2);
+    m.ended(0);
+    m.written_last(0, s(1));
+    let purpose = Purpose::Savepoint("a".into());
+    m.ask(purpose.clone());
+    assert_eq!(m.tick(s(2)), [Order::Inject(ONE, purpose.clone()), Order::WriteLast(ONE, vec![0])]);
+    m.written(0, ONE, "a");
+    m.written(1, ONE, "b");
+    assert_eq!(m.published(ONE, Ok(()), s(3)), [Order::Complete(ONE, purpose, vec![])]);
+    m.tick(s(13));
+    m.written(0, TWO, "a");
+    m.written(1, TWO, "c");
+    assert_eq!(m.published(TWO, Ok(()), s(14)), [Order::Complete(TWO, Purpose::Periodic, vec![0])]);
+}
+
+#[test]
 fn what_is_asked_for_comes_when_none_is_in_flight() {
     let mut m = machine(1);
     m.ask(Purpose::Savepoint("a".into()));

@@ -314,13 +314,15 @@ impl Storage {
         if folders.is_empty() {
             return Ok(());
         }
-        let sync = folders.clone();
-        blocking("sync folders below", &root, move || {
+        let synced = blocking("sync folders below", &root, move || {
+            // Those that are not there yet are made, and synced, with their first object.
+            folders.retain(|folder| folder.is_dir());
             // A folder's own entry is in the one above it.
-            sync.iter().try_for_each(|folder| sync_folder(folder.parent().unwrap_or(folder)))
+            folders.iter().try_for_each(|folder| sync_folder(folder.parent().unwrap_or(folder)))?;
+            Ok(folders)
         })
         .await?;
-        self.synced().extend(folders);
+        self.synced().extend(synced);
         Ok(())
     }
 

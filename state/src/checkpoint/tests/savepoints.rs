@@ -80,6 +80,20 @@ async fn a_savepoint_is_whole_and_can_be_moved() {
     assert!(error.contains("folder /not/there cannot be read; check the path"), "{error}");
 }
 
+#[tokio::test]
+async fn the_first_thing_in_a_new_storage_may_have_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("not/there/yet");
+    let store = CheckpointStore::open(root.to_str().unwrap(), JOB, options()).await.unwrap();
+    let lease = Lease::acquire(&store, "test", TTL).await.unwrap();
+    let pending = store.begin_savepoint(1, "empty").await.unwrap();
+    store.publish(&pending, manifest(&pending, Vec::new()), &lease).await.unwrap();
+    let pending = store.begin(2);
+    store.publish(&pending, manifest(&pending, Vec::new()), &lease).await.unwrap();
+    assert_eq!(store.savepoints().await.unwrap(), ["empty"]);
+    assert_eq!(store.list().await.unwrap().len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_name_is_given_once_unless_the_first_try_failed() {
     let store = over(&FaultyStore::memory(), options());

@@ -6,6 +6,7 @@ mod portable;
 mod resources;
 mod rocks;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -107,4 +108,12 @@ pub trait StateBackend: Send + Sync + fmt::Debug {
 
     /// What it uses now.
     fn usage(&self) -> Usage;
+
+    /// The files it has now, by name, and the level of compaction that each is at: 0 are those just flushed.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    fn levels(&self) -> Result<BTreeMap<String, u32>, StateError> {
+        Ok(BTreeMap::new())
+    }
 }

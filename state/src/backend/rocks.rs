@@ -4,6 +4,7 @@
 //! iterator has both bounds, so that a scan never crawls through what was deleted beside its range. (over 400 lines: nothing
 //! else may name the crate)
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fmt;
 use std::fs;
@@ -234,6 +235,13 @@ impl StateBackend for RocksBackend {
             block_cache: self.resources.used().0,
             disk: self.number(TOTAL_SST_FILES_SIZE),
         }
+    }
+
+    fn levels(&self) -> Result<BTreeMap<String, u32>, StateError> {
+        let files = self.db.live_files().map_err(fails("list the files of", &self.folder))?;
+        // Their names begin with a slash.
+        let name = |file: &str| file.trim_start_matches('/').to_owned();
+        Ok(files.into_iter().map(|file| (name(&file.name), u32::try_from(file.level).unwrap_or(0))).collect())
     }
 }
 

@@ -168,15 +168,29 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         if self.is_alone() { Ok(None) } else { self.recall_from_below(slot, key) }
     }
 
-    fn recall_from_below(&mut self, slot: u64, key: &K) -> Result<Option<Place>, StateError> {
+    /// Where the key is, if some tier in memory has it: for who writes over it, whatever it had. Asks no disk.
+    pub(super) fn find_in_memory(&mut self, slot: u64, key: &K) -> Option<Place> {
+        match self.live.find(slot, |e| e.key == *key) {
+            Some(place) => Some(place),
+            None if self.is_alone() => None,
+            None => self.recall_from_memory(slot, key),
+        }
+    }
+
+    fn recall_from_memory(&mut self, slot: u64, key: &K) -> Option<Place> {
         self.bury_popped();
         if self.gone.find(slot, |k| k == key).is_some() {
-            return Ok(None);
+            return None;
         }
-        if let Some(entry) = self.take_from_below(slot, key) {
-            return Ok(Some(self.live.insert(slot, entry, slot_of)));
+        let entry = self.take_from_below(slot, key)?;
+        Some(self.live.insert(slot, entry, slot_of))
+    }
+
+    fn recall_from_below(&mut self, slot: u64, key: &K) -> Result<Option<Place>, StateError> {
+        if let Some(place) = self.recall_from_memory(slot, key) {
+            return Ok(Some(place));
         }
-        if self.complete || self.is_known_absent(slot, key) {
+        if self.complete || self.is_known_absent(slot, key) || self.gone.find(slot, |k| k == key).is_some() {
             return Ok(None);
         }
         self.asked.single += 1;

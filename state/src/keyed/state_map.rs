@@ -127,12 +127,12 @@ impl<K: Key, V: State> StateMap<K, V> {
         Ok(self.at(place))
     }
 
-    /// Gives the key this value, whatever it had.
+    /// Gives the key this value, whatever it had. Asks no disk.
     ///
     /// # Errors
-    /// The backend's.
+    /// The map is being drained.
     pub fn insert(&mut self, hash: KeyHash, key: K, value: V) -> Result<(), StateError> {
-        match self.cache.find(hash.in_group(), &key)? {
+        match self.cache.find_in_memory(hash.in_group(), &key) {
             Some(place) => *self.at(place) = value,
             None => drop(self.cache.insert(hash.in_group(), key, One { value, touched: () })?),
         }

@@ -64,9 +64,9 @@ impl<K: Key, V: State> Cache<K, One<V, i64>, V> {
         Ok(self.write_at(place))
     }
 
-    /// Gives the key a value, whatever it had.
+    /// Gives the key a value, whatever it had. Asks no disk.
     pub(super) fn put(&mut self, slot: u64, key: &K, value: V) -> Result<(), StateError> {
-        match self.find(slot, key)? {
+        match self.find_in_memory(slot, key) {
             Some(place) => *self.write_at(place) = value,
             None => drop(self.insert(slot, key.clone(), One::new(value, self.home.now()))?),
         }

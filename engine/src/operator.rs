@@ -87,6 +87,16 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
         Ok(())
     }
 
+    /// When, by the job's clock (milliseconds since the epoch), it has something to do though nothing comes: a timer by
+    /// processing time, say. While no input is ready the task wakes by then and calls `on_quiet`; while input comes,
+    /// `on_batch_end` is for that. Asked once per pause, after `on_quiet`; one that has no such time keeps the default.
+    ///
+    /// A time that is past already is come back to within a millisecond. By a clock that is moved by hand a task notices
+    /// within 50 ms of the machine's.
+    fn wakes_at(&self) -> Option<i64> {
+        None
+    }
+
     /// Called when event time advances, before the watermark goes downstream: fire timers and windows here.
     ///
     /// # Errors

@@ -45,6 +45,11 @@ pub trait Stage<In>: Collector<In> + Send + 'static {
     /// # Errors
     /// As for `open`.
     fn quiet(&mut self) -> Result<()>;
+    /// The first time, in milliseconds since the epoch, at which an operator of the chain has something to do though nothing
+    /// comes.
+    fn wakes_at(&self) -> Option<i64> {
+        None
+    }
     /// Event time advances.
     ///
     /// # Errors
@@ -200,6 +205,10 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
         blame(uid, || op.on_quiet(next))?;
         self.op.sides().map_or(Ok(()), |s| s.quiet())?;
         self.next.quiet()
+    }
+
+    fn wakes_at(&self) -> Option<i64> {
+        self.op.wakes_at().into_iter().chain(self.next.wakes_at()).min()
     }
 
     fn watermark(&mut self, w: Watermark) -> Result<()> {

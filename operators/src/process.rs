@@ -1,4 +1,5 @@
-//! `process`: user code with states per key and timers, all of it kept at checkpoints.
+//! `process`: user code with states per key and timers, all of it kept at checkpoints
+//! (over 400 lines: most of it says to users what holds).
 // HOT: at most one probe of the state table per record. No allocation, lock, log or clock of its own.
 
 mod collections;
@@ -361,6 +362,10 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
 
     fn on_quiet(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
         self.now_and_then(out)
+    }
+
+    fn wakes_at(&self) -> Option<i64> {
+        self.kept.0.as_ref().and_then(Kept::first_processing_timer)
     }
 
     fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<F::Out>) -> Result<()> {

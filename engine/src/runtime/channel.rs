@@ -204,13 +204,14 @@ impl Bell {
     }
 }
 
-/// Waits until one of the inputs for which `readable` holds has something (or its producer is gone), the bell rings, or the
-/// attempt is cancelled (an error).
+/// Waits until one of the inputs for which `readable` holds has something (or its producer is gone), the bell rings, `most` has
+/// passed, or the attempt is cancelled (an error).
 pub(crate) fn wait_any<T>(
     inputs: &[Rx<T>],
     readable: impl Fn(usize) -> bool,
     bell: &Bell,
     cancel: &Cancel,
+    most: Option<Duration>,
 ) -> Result<()> {
     for _ in 0..YIELDS {
         std::thread::yield_now();
@@ -226,7 +227,10 @@ pub(crate) fn wait_any<T>(
     }
     select.recv(&bell.struck);
     select.recv(&cancel.gone);
-    select.ready();
+    match most {
+        Some(most) => drop(select.ready_timeout(most)),
+        None => drop(select.ready()),
+    }
     bell.hear();
     if cancel.is_cancelled() { Err(TaskError::cancelled()) } else { Ok(()) }
 }

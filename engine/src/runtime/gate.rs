@@ -2,6 +2,7 @@
 // HOT: per batch. One batch per input and sweep, so that no input starves.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::context::TaskContext;
 use crate::element::{Barrier, Element, EndKind, Notice, Record};
@@ -168,9 +169,9 @@ impl<T: Send> Input<T> for Gate<T> {
         }
     }
 
-    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox) -> Result<()> {
+    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox, most: Option<Duration>) -> Result<()> {
         let _idle = cx.stats.idle();
-        wait_any(&self.inputs, |i| self.aligner.readable(i), &mail.bell, &cx.cancel)
+        wait_any(&self.inputs, |i| self.aligner.readable(i), &mail.bell, &cx.cancel, most)
     }
 
     fn close(&mut self, _: Closing) {}

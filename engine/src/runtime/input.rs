@@ -1,5 +1,7 @@
 //! What feeds a task's chain: a gate on channels or a source, behind one call per batch.
 
+use std::time::Duration;
+
 use crate::context::TaskContext;
 use crate::element::{Barrier, EndKind, Notice, Record};
 use crate::error::Result;
@@ -41,6 +43,17 @@ pub(crate) enum Turn {
     End(EndKind),
 }
 
+/// The longest wait between two looks at a clock: the machine's may be set, and one that a test moves by hand wakes nobody.
+const LONGEST_WAIT: Duration = Duration::from_millis(50);
+/// So that an operator whose time stays past is called again and again, but does not keep a processor busy.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+
+/// How long a task may wait whose chain has something to do at `wakes_at`. Without such a time no clock is read.
+pub(crate) fn at_most(wakes_at: Option<i64>, cx: &TaskContext) -> Option<Duration> {
+    let left = wakes_at?.saturating_sub(cx.clock.now_ms());
+    Some(Duration::from_millis(left.max(0) as u64).clamp(SHORTEST_WAIT, LONGEST_WAIT))
+}
+
 /// Where a task's elements come from. One virtual call per batch.
 pub(crate) trait Input<T>: Send {
     /// Opens what is outside; called after the chain is open.
@@ -49,8 +62,9 @@ pub(crate) trait Input<T>: Send {
     /// The next turn, without waiting. `batch` comes in empty and is filled for [`Turn::Batch`].
     fn next(&mut self, batch: &mut Vec<Record<T>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn>;
 
-    /// After [`Turn::Quiet`]: waits until there may be something to do. Hears mail and cancellation.
-    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox) -> Result<()>;
+    /// After [`Turn::Quiet`]: waits until there may be something to do, `most` at most when given. Hears mail and
+    /// cancellation.
+    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox, most: Option<Duration>) -> Result<()>;
 
     /// What became of a checkpoint, once the input has ended; before that it is said by a turn.
     fn notice(&mut self, notice: Notice) -> Result<()> {

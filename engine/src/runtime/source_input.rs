@@ -309,12 +309,14 @@ where
         Ok(turn)
     }
 
-    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox) -> Result<()> {
+    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox, most: Option<Duration>) -> Result<()> {
         let _idle = cx.stats.idle();
         if mail.has_mail() {
             Ok(())
         } else {
-            mail.bell.wait(Some(self.retry_after.min(LONGEST_WAIT)), &cx.cancel)
+            // Idleness is looked at again before long, whatever else there is to wait for.
+            let most = most.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
+            mail.bell.wait(Some(self.retry_after.min(most)), &cx.cancel)
         }
     }
 

@@ -8,7 +8,7 @@ use crate::element::{Barrier, Data, Notice, Record};
 use crate::error::{Result, TaskError};
 use crate::operator::Closing;
 use crate::pipe::Stage;
-use crate::runtime::input::{Control, Input, Turn};
+use crate::runtime::input::{Control, Input, Turn, at_most};
 use crate::runtime::mail::Mailbox;
 use crate::runtime::stats::TaskStats;
 use crate::time::Watermark;
@@ -114,7 +114,7 @@ fn turns<T: Data, C: Stage<T>>(
             }
             Turn::Quiet => {
                 chain.quiet()?;
-                input.wait(cx, mail)?;
+                input.wait(cx, mail, at_most(chain.wakes_at(), cx))?;
             }
             Turn::Watermark(w) => {
                 cx.state.watermark(w);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::time::Clock;
 
-/// A clock that a test moves by hand. Clones are the same clock. It wakes nobody: a source that waits looks at it again
-/// within 50 ms.
+/// A clock that a test moves by hand. Clones are the same clock. It wakes nobody: a source that waits, and an operator that
+/// asks to be woken, look at it again within 50 ms.
 ///
 /// ```
 /// use {std::time::Duration, weir_engine::{Clock, testkit::ManualClock}};

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use weir_state::store::{LocalPart, RestoredPart, Snapshot};
 
@@ -16,7 +17,8 @@ use crate::protocol::ProtocolCheck;
 use crate::runtime::channel::{Peeked, Rx};
 use crate::runtime::edge::{Edge, LayEdge, Partitioning};
 use crate::side::SideSlot;
-use crate::time::{EventTime, Watermark};
+use crate::testkit::ManualClock;
+use crate::time::{Clock, EventTime, Watermark};
 
 /// Drives one subtask of one operator on the calling thread.
 ///
@@ -170,6 +172,43 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
     pub fn quiet(&mut self) -> Result<()> {
         self.op.on_quiet(&mut self.out)?;
         self.op.sides().map_or(Ok(()), |s| s.quiet())
+    }
+
+    /// When the operator wants to be woken though nothing comes.
+    pub fn wakes_at(&self) -> Option<i64> {
+        self.op.wakes_at()
+    }
+
+    /// Nothing comes while `clock`, which must be the operator's own ([`context_by`](super::context_by)), moves on by
+    /// `time`: the operator is woken at each time it asks for, as a task would.
+    ///
+    /// # Errors
+    /// As for `send`.
+    ///
+    /// # Panics
+    /// When it asks a thousand times for a time that is past.
+    ///
+    /// ```
+    /// # use {std::{sync::Arc, time::Duration}, weir_engine::testkit::{ManualClock, OpHarness, Probe, context_by}};
+    /// let clock = ManualClock::at(0);
+    /// let cx = context_by(Arc::new(clock.clone()), "look", 0, 1);
+    /// let mut harness = OpHarness::with(Probe::<i64>::new(), &cx)?;
+    /// harness.pause(&clock, Duration::from_secs(3_600))?;
+    /// # Ok::<(), weir_engine::TaskError>(())
+    /// ```
+    pub fn pause(&mut self, clock: &ManualClock, time: Duration) -> Result<()> {
+        let end = clock.now_ms().saturating_add(time.as_millis() as i64);
+        let mut in_vain = 0;
+        self.quiet()?;
+        while let Some(at) = self.wakes_at().filter(|at| *at <= end) {
+            let left = at.saturating_sub(clock.now_ms()).max(0);
+            in_vain = if left > 0 { 0 } else { in_vain + 1 };
+            assert!(in_vain < 1_000, "it is called at {at} again and again, and nothing comes of it");
+            clock.advance(Duration::from_millis(left as u64));
+            self.quiet()?;
+        }
+        clock.advance(Duration::from_millis(end.saturating_sub(clock.now_ms()).max(0) as u64));
+        self.quiet()
     }
 
     /// A look at a batch before it comes.

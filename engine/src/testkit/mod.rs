@@ -18,7 +18,7 @@ use crate::ids::{AttemptId, TaskId};
 use crate::runtime::channel::cancellation;
 use crate::runtime::stats::TaskStats;
 use crate::task_state::TaskState;
-use crate::time::SystemClock;
+use crate::time::{SharedClock, SystemClock};
 
 /// A context as a task would give it to the operator `uid`, with the machine's clock; its attempt is never cancelled.
 ///
@@ -28,6 +28,13 @@ use crate::time::SystemClock;
 /// ```
 pub fn context(uid: &str, subtask: usize, parallelism: usize) -> OperatorContext {
     context_with(uid, subtask, parallelism, RestoreFrom::Nothing)
+}
+
+/// Like [`context`], by a clock of the test's own; [`OpHarness::pause`] shows it.
+pub fn context_by(clock: SharedClock, uid: &str, subtask: usize, parallelism: usize) -> OperatorContext {
+    let mut cx = context(uid, subtask, parallelism).task_context().clone();
+    cx.clock = clock;
+    cx.of(&uid.into())
 }
 
 /// A context whose operator begins from what was saved.

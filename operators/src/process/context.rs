@@ -60,9 +60,14 @@ impl<K: Key, S: State> Kept<K, S> {
         if self.has_state() { Ok(self.table.prefetch(keys)?) } else { Ok(()) }
     }
 
-    /// The time, if by the machine's clock a timer is due.
+    /// When the next timer by the job's clock is due.
+    pub(super) fn first_processing_timer(&self) -> Option<i64> {
+        self.processing_timers.first()
+    }
+
+    /// The time, if by the job's clock a timer is due.
     pub(super) fn processing_time_due(&self) -> Option<i64> {
-        let first = self.processing_timers.first()?;
+        let first = self.first_processing_timer()?;
         Some(self.clock.now_ms()).filter(|now| first <= *now)
     }
 
@@ -99,8 +104,8 @@ impl<K: Key, S: State> Kept<K, S> {
 /// are counted (`timers_refused`) and logged. Code that gives something in two steps asks for that watermark in
 /// `on_timer`. When the job is drained to be continued, nothing fires.
 ///
-/// *Processing timers* go by the job's clock instead. They fire after the batch of records, or during the pause, in which
-/// their time has come; never before. One set for a time that is past fires then, too; one set by `on_processing_timer` for a
+/// *Processing timers* go by the job's clock instead. They fire after the batch of records, or within milliseconds during the
+/// pause, in which their time has come; never before. One set for a time that is past fires then, too; one set by `on_processing_timer` for a
 /// time not later than the one that is firing waits for the next time. They never fire because a stream ends.
 ///
 /// *After a restore* states and timers of both kinds are as they were at the checkpoint, whatever the parallelism. Timers

@@ -4,6 +4,7 @@ use super::*;
 use crate::fleet::Fleet;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use weir_engine::testkit::OpHarness;
 use weir_state::key_hash;
 
@@ -176,6 +177,25 @@ fn processing_timers_fire_after_a_batch_and_when_it_is_quiet() {
     h.send(keyed(5, i64::MAX), 0).unwrap();
     h.end(EndKind::Flush).unwrap();
     assert_eq!(h.take_values(), [(4, 7), (4, 8)]);
+}
+
+#[test]
+fn a_pause_wakes_at_each_processing_timer() {
+    use weir_engine::testkit::{ManualClock, context_by};
+    let clock = ManualClock::at(1_000);
+    let cx = context_by(std::sync::Arc::new(clock.clone()), "alarms", 0, 1);
+    let mut h = OpHarness::with(Process::new(Alarms), &cx).unwrap();
+    assert_eq!(h.wakes_at(), None, "nobody looks at the clock for nothing");
+    let keyed = |key: u64, value: i64| Keyed { hash: key_hash(&key), key, value };
+    h.batch([(keyed(1, 1_500), 0), (keyed(2, 1_200), 0), (keyed(3, 9_000), 0)]).unwrap();
+    assert_eq!(h.wakes_at(), Some(1_200));
+    h.pause(&clock, Duration::from_millis(199)).unwrap();
+    assert_eq!(h.take_values(), []);
+    h.pause(&clock, Duration::from_millis(1)).unwrap();
+    assert_eq!((h.take_values(), h.wakes_at()), (vec![(2, 1_200)], Some(1_500)));
+    h.pause(&clock, Duration::from_secs(60)).unwrap();
+    assert_eq!((h.take_values(), h.wakes_at()), (vec![(1, 1_500), (3, 9_000)], None));
+    assert_eq!(weir_engine::Clock::now_ms(&clock), 61_200);
 }
 
 #[test]

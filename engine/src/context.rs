@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use weir_state::store::Store;
 
-use crate::error::Result;
+use crate::error::{Result, TaskError};
 use crate::ids::{AttemptId, OperatorUid, TaskId};
 use crate::memory::MemoryBudget;
 use crate::runtime::channel::Cancel;
@@ -156,6 +156,20 @@ impl OperatorContext {
     /// True once the attempt has been cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.task.cancel.is_cancelled()
+    }
+
+    /// An error once the attempt has been cancelled, for code that works long in one call, such as firing a million windows:
+    /// it asks about once per thousand results. Costs about as much as a lock that nobody holds.
+    ///
+    /// # Errors
+    /// When the attempt is cancelled: pass the error on.
+    ///
+    /// ```
+    /// let cx = weir_engine::testkit::context("enrich", 0, 1);
+    /// assert!(cx.not_cancelled().is_ok());
+    /// ```
+    pub fn not_cancelled(&self) -> Result<()> {
+        if self.is_cancelled() { Err(TaskError::cancelled()) } else { Ok(()) }
     }
 
     /// Waits for `time` to pass, by the machine's clock, whatever the job's.

@@ -97,7 +97,8 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
         None
     }
 
-    /// Called when event time advances, before the watermark goes downstream: fire timers and windows here.
+    /// Called when event time advances, before the watermark goes downstream: fire timers and windows here. Who
+    /// may have very many to fire asks [`OperatorContext::not_cancelled`] now and then; barriers wait until it is done.
     ///
     /// # Errors
     /// As for `process`.

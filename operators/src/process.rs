@@ -242,6 +242,7 @@ where
 {
     function: F,
     kept: Opened<Kept<K, F::State>>,
+    cx: Opened<OperatorContext>,
     refused: Counter,
     _in: PhantomData<fn(In)>,
 }
@@ -252,7 +253,13 @@ const FIRED_AT_ONCE: usize = 1_024;
 impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
     /// The operator that runs `function`: what `process` adds to a stream, and what a test of it drives by hand.
     pub fn new(function: F) -> Self {
-        Process { function, kept: Opened(None), refused: Counter::default(), _in: PhantomData }
+        Process {
+            function,
+            kept: Opened(None),
+            cx: Opened(None),
+            refused: Counter::default(),
+            _in: PhantomData,
+        }
     }
 
     /// Fires the timers that are due by `now`.
@@ -261,6 +268,8 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
         let mut fired = 0;
         while let Some(due) = self.kept()?.timers(by).next_due() {
             if fired % FIRED_AT_ONCE == 0 {
+                // A million may be due at once, and none of them may reach a channel, which would hear it too.
+                self.cx.0.as_ref().ok_or_else(not_open)?.not_cancelled()?;
                 self.upkeep()?;
                 self.prefetch_due(by, &due)?;
             }
@@ -333,6 +342,7 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.refused = cx.counter("timers_refused");
+        self.cx = Opened(Some(cx.clone()));
         self.kept = Opened(Some(Kept::open(cx, self.function.schema())?));
         let store = cx.store()?;
         self.function.states().into_iter().try_for_each(|state| state.open(&store))?;

@@ -48,6 +48,7 @@ pub struct TumblingAggregate<K: Key, T: Data, A: Aggregate<T>> {
     /// What is taken out of a window and not yet given.
     taken: Vec<(K, A::Acc)>,
     watermark: Watermark,
+    cx: Opened<OperatorContext>,
     late: Opened<SideOutput<T>>,
     late_counter: Counter,
     /// Late records not yet in the counter.
@@ -63,6 +64,7 @@ impl<K: Key, T: Data, A: Aggregate<T>> TumblingAggregate<K, T, A> {
             panes: Opened(None),
             taken: Vec::new(),
             watermark: Watermark::MIN,
+            cx: Opened(None),
             late: Opened(None),
             late_counter: Counter::default(),
             late_records: 0,
@@ -127,6 +129,7 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggrega
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.panes = Opened(Some(Panes::open(cx, self.window.check()?)?));
         self.watermark = progress::restored(cx)?;
+        self.cx = Opened(Some(cx.clone()));
         self.late = Opened(self.late_slot.is_read().then(|| self.late_slot.open(cx)));
         self.late_counter = cx.counter("late_records");
         Ok(())
@@ -157,13 +160,20 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggrega
     }
 
     fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<Self::Out>) -> Result<()> {
-        let panes = self.panes.0.as_mut().ok_or_else(not_open)?;
+        let (Some(panes), Some(cx)) = (&mut self.panes.0, &self.cx.0) else { return Err(not_open()) };
+        let mut unheard = 0;
         // After a restore event time first comes to where it was.
         self.watermark = self.watermark.max(watermark);
         while let Some((window, space)) = panes.first_over(self.watermark) {
             let mut more = true;
             while more {
                 more = panes.pop(space, AT_ONCE, &mut self.taken)?;
+                unheard += self.taken.len() + 1;
+                if unheard > AT_ONCE {
+                    // Nothing of what is given may reach a channel, which would hear it too.
+                    cx.not_cancelled()?;
+                    unheard = 0;
+                }
                 for (key, acc) in self.taken.drain(..) {
                     let value = self.aggregate.result(acc);
                     out.emit(Record { value: WindowResult { key, window, value }, time: window.last() })?;

@@ -54,7 +54,7 @@ pub use checkpoint::{Checkpoints, StartFrom, StateBackend};
 #[doc(hidden)]
 pub use context::TaskContext;
 pub use context::{Counter, OperatorContext};
-pub use coordinator::{Failure, RestartPolicy};
+pub use coordinator::{CheckpointAge, Failure, Health, RestartPolicy};
 pub use dead_letter::{BadRecords, DeadLetter};
 pub use element::{Barrier, Data, Element, EndKind, Key, Keyed, Notice, Record};
 pub use error::{Cause, Domain, Result, TaskError};

@@ -2,9 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use weir_state::checkpoint::AttemptRecord;
 
+use super::health::{CheckpointAge, Health, Watched};
+use crate::checkpoint::Checkpoints;
+use crate::ids::CheckpointId;
 use crate::job::{JobError, JobReport};
 use crate::memory::MemoryBudget;
 use crate::plan::Plan;
@@ -21,6 +25,7 @@ pub(crate) struct Board {
     log: Mutex<StateLog>,
     tasks: Mutex<Vec<Arc<TaskStats>>>,
     checkpoints: Mutex<VecDeque<AttemptRecord>>,
+    watched: Mutex<Option<Watched>>,
     result: Latch<Result<JobReport, JobError>>,
 }
 
@@ -38,6 +43,7 @@ impl Board {
             log: Mutex::new(log),
             tasks: Mutex::default(),
             checkpoints: Mutex::default(),
+            watched: Mutex::default(),
             result: Latch::new(),
         }
     }
@@ -82,6 +88,28 @@ impl Board {
 
     pub(crate) fn readings(&self) -> Vec<TaskReading> {
         lock(&self.tasks).iter().map(|t| t.reading()).collect()
+    }
+
+    /// The job takes checkpoints, from now on.
+    pub(super) fn watch_checkpoints(&self, config: &Checkpoints) {
+        *lock(&self.watched) = Some(Watched::new(config, Instant::now()));
+    }
+
+    pub(super) fn checkpoint_completed(&self, id: CheckpointId) {
+        lock(&self.watched).iter_mut().for_each(|w| w.completed(id, Instant::now()));
+    }
+
+    pub(super) fn checkpoint_failures(&self, in_a_row: u32) {
+        lock(&self.watched).iter_mut().for_each(|w| w.failed(in_a_row));
+    }
+
+    /// How old the last complete checkpoint is, if the job takes any.
+    pub(crate) fn checkpoint_age(&self) -> Option<CheckpointAge> {
+        lock(&self.watched).as_ref().map(|w| w.at(Instant::now()))
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        Health::of(&self.plan.job, self.status(), self.checkpoint_age())
     }
 
     /// Who is still there and what each is doing: what holds a drain or a cancel.

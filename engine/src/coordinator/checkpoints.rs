@@ -180,6 +180,7 @@ impl Coordinator {
         let Some(machine) = &mut keeper.machine else { return };
         let orders = ask(machine, now);
         (keeper.next, keeper.failures) = (machine.next_id(), machine.failures());
+        self.board.checkpoint_failures(keeper.failures);
         for order in orders {
             self.obey(cx, order);
         }
@@ -190,7 +191,6 @@ impl Coordinator {
         let Some(keeper) = &mut self.keeper else { return };
         let Some(machine) = &keeper.machine else { return };
         let age = machine.age(keeper.now());
-        metrics::checkpoints::age(&self.plan.job, age.as_secs_f64());
         let old = age > keeper.config.tolerated_age / 2;
         if old && !keeper.alarmed {
             let waits = machine.pending().map(|(id, _, unfrozen, unwritten)| {
@@ -324,6 +324,7 @@ impl Coordinator {
         let Some(keeper) = &mut self.keeper else { return };
         keeper.completed += 1;
         keeper.completed_at = Instant::now();
+        self.board.checkpoint_completed(id);
         let answer = match (purpose.savepoint(), &keeper.storage) {
             (Some(name), Some(storage)) => storage.savepoint_address(name),
             _ => id.to_string(),

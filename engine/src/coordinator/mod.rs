@@ -6,6 +6,7 @@ mod board;
 mod checkpoint;
 mod checkpoints;
 mod deploy;
+mod health;
 mod launch;
 mod lives;
 mod messages;
@@ -32,6 +33,7 @@ use crate::runtime::channel::{CancelHandle, cancellation};
 use crate::runtime::input::Control;
 use crate::runtime::mail::mailbox;
 use crate::runtime::pump::Pump;
+use crate::runtime::stats::TaskReading;
 use crate::state::JobState;
 use crate::time::SharedClock;
 
@@ -41,6 +43,7 @@ pub(crate) use board::Board;
 pub(crate) use checkpoints::Asked;
 use checkpoints::Keeper;
 use deploy::{forget_channels, make_tasks};
+pub use health::{CheckpointAge, Health};
 pub(crate) use launch::launch;
 pub(crate) use messages::{AskCheckpoint, Cancel, Drain, InjectBarrier, Interrupt, TaskExited, TaskReady};
 pub use restart::RestartPolicy;
@@ -99,6 +102,7 @@ impl Coordinator {
         over: oneshot::Sender<()>,
     ) -> Self {
         let (resources, metered) = lives::resources(board.memory());
+        life.checkpoints.iter().for_each(|config| board.watch_checkpoints(config));
         Coordinator {
             keeper: life.checkpoints.clone().map(Keeper::new),
             reporter: metrics::Reporter::new(&plan.job),
@@ -126,6 +130,17 @@ impl Coordinator {
 
     fn enter(&self, state: JobState, why: impl Into<String>) {
         self.board.enter(state, why, self.life.clock.now_ms());
+    }
+
+    /// Counts go to the metrics facade.
+    fn report(&mut self) -> Vec<TaskReading> {
+        let readings = self.board.readings();
+        self.reporter.publish(&readings, self.life.clock.now_ms());
+        self.reporter.publish_memory(self.board.memory());
+        if let Some(age) = self.board.checkpoint_age() {
+            metrics::checkpoints::age(&self.plan.job, &age);
+        }
+        readings
     }
 
     /// Builds every task of the attempt before any thread starts, then starts them all.
@@ -314,9 +329,7 @@ impl Coordinator {
     }
 
     fn finish_now(&mut self, cx: &mut Context<Self>, result: Result<(), JobError>) {
-        let readings = self.board.readings();
-        self.reporter.publish(&readings, self.life.clock.now_ms());
-        self.reporter.publish_memory(self.board.memory());
+        let readings = self.report();
         match &result {
             Ok(()) => self.enter(JobState::Finished, "every source ended"),
             Err(e @ (JobError::Cancelled { .. } | JobError::DrainTimedOut { .. })) => {
@@ -346,11 +359,8 @@ impl Actor for Coordinator {
     fn started(&mut self, cx: &mut Context<Self>) {
         // Control mail is small by rate; what must not happen is that a burst of exits is refused.
         cx.set_mailbox_capacity(1024);
-        cx.run_interval(REPORT_EVERY, |me, _| {
-            let readings = me.board.readings();
-            me.reporter.publish(&readings, me.life.clock.now_ms());
-            me.reporter.publish_memory(me.board.memory());
-        });
+        self.report();
+        cx.run_interval(REPORT_EVERY, |me, _| drop(me.report()));
         if self.keeper.is_some() {
             self.open_storage(cx);
         } else {

@@ -10,9 +10,9 @@ use serde_json::Value;
 use weir_state::profile::{Page, Predicate, Reader, TagValue, UserId, Version};
 
 use super::Shown;
+use crate::coordinator::Health;
 use crate::job::JobView;
 use crate::metrics;
-use crate::state::JobState;
 
 /// The most users that one answer lists.
 const MOST_IDS: usize = 10_000;
@@ -21,6 +21,7 @@ pub(super) fn routes(config: &mut ServiceConfig) {
     config
         .route("/", web::get().to(index))
         .route("/health", web::get().to(health))
+        .route("/ready", web::get().to(ready))
         .route("/metrics", web::get().to(prometheus))
         .route("/job", web::get().to(job))
         .route("/plan", web::get().to(plan))
@@ -83,7 +84,8 @@ async fn index() -> HttpResponse {
          GET /job              state, tasks and their counts\n\
          GET /plan             the plan as text; ?format=dot or json\n\
          GET /metrics          Prometheus text\n\
-         GET /health           200 while there is a job that has not failed\n",
+         GET /health           503 when the job has failed, or its checkpoints are older than it tolerates\n\
+         GET /ready            503 as well while no records flow, or when checkpoints are half that old\n",
     )
 }
 
@@ -194,11 +196,19 @@ fn view(shown: &Data<Shown>) -> Result<&JobView, Refusal> {
     shown.job.get().ok_or_else(|| Refusal::not_yet("the job has not started yet"))
 }
 
+fn well(yes: bool, health: &Health) -> HttpResponse {
+    let code = if yes { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    HttpResponse::build(code).json(health)
+}
+
 async fn health(shown: Data<Shown>) -> Answered {
-    let status = view(&shown)?.status();
-    let code =
-        if status.state == JobState::Failed { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-    Ok(HttpResponse::build(code).json(status))
+    let health = view(&shown)?.health();
+    Ok(well(health.healthy, &health))
+}
+
+async fn ready(shown: Data<Shown>) -> Answered {
+    let health = view(&shown)?.health();
+    Ok(well(health.ready, &health))
 }
 
 async fn job(shown: Data<Shown>) -> Answered {

@@ -180,7 +180,7 @@ impl HttpServing {
         self.address
     }
 
-    /// Answers `/health`, `/job` and `/plan` from `job` from now on; before that they say 503. The first call wins.
+    /// Answers `/health`, `/ready`, `/job` and `/plan` from `job` from now on; before that they say 503. The first call wins.
     pub fn show(&self, job: &JobHandle) {
         // A second job on one server has no route of its own.
         let _ = self.shown.job.set(job.view());

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::JobError;
-use crate::coordinator::{AskCheckpoint, Asked, Board, Cancel, Coordinator, Drain, InjectBarrier};
+use crate::coordinator::{AskCheckpoint, Asked, Board, Cancel, Coordinator, Drain, Health, InjectBarrier};
 use crate::element::{Barrier, EndKind};
 use crate::memory::MemoryBudget;
 use crate::plan::Plan;
@@ -54,6 +54,11 @@ impl JobHandle {
     /// The state it is in, and why.
     pub fn status(&self) -> Status {
         self.board.status()
+    }
+
+    /// Whether it is well, by its state and by the age of its last complete checkpoint; [`Health`] shows it.
+    pub fn health(&self) -> Health {
+        self.board.health()
     }
 
     /// Every state it has been in, oldest first.
@@ -240,6 +245,10 @@ impl JobView {
 
     pub(crate) fn status(&self) -> Status {
         self.board.status()
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        self.board.health()
     }
 
     /// Name, states and tasks, as JSON.

@@ -3,6 +3,8 @@
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 use weir_state::checkpoint::{AttemptRecord, Outcome};
 
+use crate::coordinator::CheckpointAge;
+
 /// A checkpoint is over, complete or not.
 pub(crate) fn over(job: &str, record: &AttemptRecord) {
     let labels = [("job", job.to_owned())];
@@ -26,16 +28,30 @@ pub(crate) fn over(job: &str, record: &AttemptRecord) {
     }
 }
 
-/// How old the last complete checkpoint is.
-pub(crate) fn age(job: &str, seconds: f64) {
-    gauge!("weir_checkpoint_age_seconds", "job" => job.to_owned()).set(seconds);
+/// How old the last complete checkpoint is, and what of that is tolerated.
+pub(crate) fn age(job: &str, age: &CheckpointAge) {
+    let labels = [("job", job.to_owned())];
+    gauge!("weir_checkpoint_age_seconds", &labels).set(age.age.as_secs_f64());
+    gauge!("weir_checkpoint_tolerated_age_seconds", &labels).set(age.tolerated_age.as_secs_f64());
+    gauge!("weir_checkpoint_failures_in_a_row", &labels).set(f64::from(age.failures));
 }
 
 pub(crate) fn describe() {
     describe_counter!("weir_checkpoints_completed_total", "Checkpoints and savepoints completed");
     describe_counter!("weir_checkpoints_failed_total", "Checkpoints that a task or the storage failed");
     describe_counter!("weir_checkpoints_expired_total", "Checkpoints that took longer than allowed");
-    describe_gauge!("weir_checkpoint_age_seconds", "Time since the last complete checkpoint");
+    describe_gauge!(
+        "weir_checkpoint_age_seconds",
+        "Time since the last complete checkpoint, or since the start"
+    );
+    describe_gauge!(
+        "weir_checkpoint_tolerated_age_seconds",
+        "How old the last complete checkpoint may become"
+    );
+    describe_gauge!(
+        "weir_checkpoint_failures_in_a_row",
+        "Checkpoints that failed since the last complete one"
+    );
     describe_gauge!("weir_checkpoint_bytes", "State in the last complete checkpoint");
     describe_gauge!("weir_checkpoint_uploaded_bytes", "What of it had to be uploaded");
     describe_gauge!("weir_checkpoint_duration_milliseconds", "From its trigger to its manifest");

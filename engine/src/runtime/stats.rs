@@ -107,7 +107,7 @@ pub struct TaskReading {
     pub counters: Vec<(OperatorUid, &'static str, u64)>,
 }
 
-fn as_millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_u64(time.as_millis() as u64)
 }
 

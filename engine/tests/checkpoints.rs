@@ -74,7 +74,8 @@ fn often(name: &str) -> Checkpoints {
 
 /// Waits until the sum has seen `n` records.
 fn until_summed(job: &JobHandle, n: u64) {
-    let summed = || job.tasks().iter().any(|t| t.records_in == n && t.task.chain.as_str() == "sum");
+    let sums = |t: &weir_engine::TaskReading| matches!(t.task.chain.as_str(), "sum" | "union");
+    let summed = || job.tasks().iter().any(|t| t.records_in == n && sums(t));
     until(job, SOON, "all records", summed);
 }
 
@@ -155,6 +156,40 @@ fn e34_state_of_an_operator_that_is_gone_is_refused_unless_it_may_go() {
     assert!(refused.contains("operators that the job does not have: sum"), "{refused}");
     assert!(refused.contains("drop_state(\"sum\")"), "{refused}");
     assert_eq!(without(often("e34").drop_state("sum")).unwrap().tasks[0].records_in, 10);
+}
+
+/// A bounded source and one that never ends, together.
+fn two_sources(name: &str, more: i64, sum: Sum) -> (Job, Probe<i64>) {
+    let (job, probe) = (Job::named(name).parallelism(1).checkpoints(often(name)), Probe::new());
+    let rare = Line::Pause(Duration::from_millis(20));
+    let lines = (1..=more).flat_map(|i| [Line::Record(i * 1_000, i), rare.clone()]);
+    let runs = job.source("runs", ScriptSource::new(vec![lines.collect()]).endless()).without_event_time();
+    let ends = job.source("ends", numbers(10)).without_event_time();
+    runs.union(ends)
+        .transform(OperatorInfo::stateful("sum", "sum"), sum)
+        .transform(OperatorInfo::stateless("look"), probe.clone())
+        .sink("out", NullSink);
+    (job, probe)
+}
+
+#[test]
+fn e37_checkpoints_go_on_after_one_of_two_sources_has_ended() {
+    let (first, _) = two_sources("e37", 3, Sum::default());
+    let first = first.start().unwrap();
+    until_summed(&first, 13);
+    for _ in 0..3 {
+        first.checkpoint().unwrap();
+    }
+    first.cancel();
+    assert!(first.wait().is_err());
+    // What the ended one gave is in them, and it is not read again.
+    let (again, probe) = two_sources("e37", 5, Sum::default());
+    let again = again.start().unwrap();
+    until_summed(&again, 2);
+    again.checkpoint().unwrap();
+    again.drain(EndKind::Keep);
+    again.wait().unwrap();
+    assert_eq!(probe.values(), [sum_to(5) * 1_000 + sum_to(10)]);
 }
 
 #[test]

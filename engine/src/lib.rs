@@ -63,7 +63,7 @@ pub use ids::{AttemptId, CheckpointId, OperatorUid, TaskId};
 pub use job::{Job, JobError, JobHandle, JobReport};
 pub use operator::{Closing, Collector, Operator};
 pub use pipe::{Pipe, Stage, Then};
-pub use runtime::stats::{Activity, TaskReading};
+pub use runtime::stats::{Activity, Committed, TaskReading};
 #[doc(hidden)]
 pub use runtime::task::{Seat, TaskBody};
 pub use side::{SideOutput, SideSlot, SignalPort};

@@ -9,7 +9,7 @@ use weir_state::store::{Snapshot, Store};
 use crate::checkpoint::{SnapshotOf, StateEnv, TaskSnapshot};
 use crate::element::Barrier;
 use crate::error::Result;
-use crate::ids::{OperatorUid, TaskId};
+use crate::ids::{CheckpointId, OperatorUid, TaskId};
 use crate::memory::{MemoryBudget, Metered, Share};
 use crate::time::Watermark;
 
@@ -78,6 +78,11 @@ impl TaskState {
 
     pub(crate) fn is_restored(&self) -> bool {
         self.env.is_restored()
+    }
+
+    /// The checkpoint or savepoint of this job that this life began from.
+    pub(crate) fn restored_from(&self) -> Option<CheckpointId> {
+        self.env.restored_from()
     }
 
     pub(crate) fn restored(&self, uid: &OperatorUid, list: &str) -> Vec<RestoredItem> {

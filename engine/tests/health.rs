@@ -1,24 +1,15 @@
 //! `/health` and `/ready` turn with the age of a job's checkpoints, and say which job, how old, and what is tolerated.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod common;
+
 use std::time::Duration;
 
+use common::get;
 use weir_engine::http::HttpPort;
 use weir_engine::testkit::{Line, NullSink, ScriptSource, until};
 use weir_engine::{metrics, prelude::*};
 
 const SOON: Duration = Duration::from_secs(30);
-
-/// The status and the body of an answer.
-fn get(address: SocketAddr, path: &str) -> (u16, serde_json::Value) {
-    let mut connection = TcpStream::connect(address).unwrap();
-    write!(connection, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap())
-}
 
 /// Ends after its script with an error, and then waits long before it begins again.
 fn fails_and_waits(name: &str, lines: Vec<Line<i64>>, checkpoints: Checkpoints) -> Job {

@@ -14,7 +14,7 @@ use super::config::StateBackend;
 use super::storage::Storage;
 use super::writer::{SnapshotWriter, TaskSnapshot};
 use crate::error::{Result, TaskError};
-use crate::ids::{AttemptId, OperatorUid};
+use crate::ids::{AttemptId, CheckpointId, OperatorUid};
 use crate::memory::MemoryBudget;
 use crate::task_state::RestoredItem;
 use crate::time::SharedClock;
@@ -105,6 +105,13 @@ impl StateEnv {
 
     pub(crate) fn is_restored(&self) -> bool {
         !matches!(self.from, RestoreFrom::Nothing)
+    }
+
+    pub(crate) fn restored_from(&self) -> Option<CheckpointId> {
+        match &self.from {
+            RestoreFrom::Checkpoint(manifest, _) => Some(CheckpointId(manifest.id)),
+            _ => None,
+        }
     }
 
     fn parts(&self, uid: &OperatorUid) -> &[Part] {

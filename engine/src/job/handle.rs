@@ -253,11 +253,14 @@ impl JobView {
 
     /// Name, states and tasks, as JSON.
     pub(crate) fn describe(&self) -> serde_json::Value {
+        let tasks = self.board.readings();
+        let sinks: Vec<_> = tasks.iter().filter_map(|t| t.committed.clone()).collect();
         serde_json::json!({
             "job": self.plan().job,
             "status": self.status(),
             "history": self.board.history(),
-            "tasks": self.board.readings(),
+            "tasks": tasks,
+            "sinks": sinks,
             "memory": self.board.memory().describe(),
             "checkpoints": self.board.checkpoints(),
         })

@@ -10,7 +10,7 @@ pub use recorder::{install, render};
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 
 use crate::memory::MemoryBudget;
-use crate::runtime::stats::TaskReading;
+use crate::runtime::stats::{Committed, TaskReading};
 use crate::time::Watermark;
 
 /// Publishes the counts of one job's tasks.
@@ -68,6 +68,14 @@ impl Reporter {
                 ];
                 counter!(format!("weir_{name}_total"), &labels).absolute(*count);
             }
+            if let Some(Committed { uid, subtask, checkpoint: Some(id), .. }) = &reading.committed {
+                let labels = [
+                    ("job", self.job.clone()),
+                    ("operator", uid.to_string()),
+                    ("subtask", subtask.to_string()),
+                ];
+                gauge!("weir_sink_committed_checkpoint", &labels).set(id.0 as f64);
+            }
         }
         self.last = readings.to_vec();
     }
@@ -106,6 +114,10 @@ fn describe() {
     describe_gauge!("weir_task_channel_fill_ratio", "Elements in the input channels by their capacity");
     describe_gauge!("weir_task_watermark_milliseconds", "Event time reached, ms since the epoch");
     describe_gauge!("weir_task_watermark_lag_milliseconds", "Processing time less event time reached");
+    describe_gauge!(
+        "weir_sink_committed_checkpoint",
+        "The last checkpoint whose part the sink has committed"
+    );
     checkpoints::describe();
     process::describe();
     memory::describe();

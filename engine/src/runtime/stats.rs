@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Serialize, Serializer};
 
 use crate::context::Counter;
-use crate::ids::{OperatorUid, TaskId};
+use crate::ids::{AttemptId, CheckpointId, OperatorUid, TaskId};
 use crate::time::Watermark;
 
 /// What a task is doing, as others see it.
@@ -66,6 +66,21 @@ pub(crate) struct TaskStats {
     blocked_at: Mutex<Option<OperatorUid>>,
     aligning: Mutex<Vec<String>>,
     counters: Mutex<Vec<(OperatorUid, &'static str, Counter)>>,
+    committed: Mutex<Option<Committed>>,
+}
+
+/// How far a sink has got with making what it was given visible outside. In one life of a job it never goes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Committed {
+    /// The sink.
+    pub uid: OperatorUid,
+    /// Which of its subtasks.
+    pub subtask: usize,
+    /// The life of the job that this was said in.
+    pub attempt: AttemptId,
+    /// The last checkpoint whose part it has committed: all that it was given before that barrier is out. None before the
+    /// first one, and when the job takes none.
+    pub checkpoint: Option<CheckpointId>,
 }
 
 /// One reading of a task's counts. As JSON, times are in milliseconds.
@@ -105,6 +120,9 @@ pub struct TaskReading {
     pub aligning: Vec<String>,
     /// Counters of its operators: uid, name, count.
     pub counters: Vec<(OperatorUid, &'static str, u64)>,
+    /// What the sink at its end has committed, if it ends in one and that is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub committed: Option<Committed>,
 }
 
 pub(crate) fn as_millis<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
@@ -146,6 +164,7 @@ impl TaskStats {
             blocked_at: Mutex::new(None),
             aligning: Mutex::new(Vec::new()),
             counters: Mutex::new(Vec::new()),
+            committed: Mutex::new(None),
         })
     }
 
@@ -211,6 +230,11 @@ impl TaskStats {
         *self.aligning.lock().unwrap_or_else(PoisonError::into_inner) = missing;
     }
 
+    /// A sink's part of a checkpoint is out, or it is open and none was.
+    pub(crate) fn committed(&self, committed: Committed) {
+        *self.committed.lock().unwrap_or_else(PoisonError::into_inner) = Some(committed);
+    }
+
     pub(crate) fn counter(&self, uid: &OperatorUid, name: &'static str) -> Counter {
         let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, _, c)) = counters.iter().find(|(u, n, _)| u == uid && *n == name) {
@@ -267,6 +291,7 @@ impl TaskStats {
             counters: (self.counters.lock().unwrap_or_else(PoisonError::into_inner).iter())
                 .map(|(uid, name, c)| (uid.clone(), *name, c.get()))
                 .collect(),
+            committed: self.committed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::operator::{Closing, Collector};
 use crate::pipe::{Stage, blame, closing};
 use crate::protocol::ProtocolCheck;
 use crate::runtime::batch_size::STAGE;
-use crate::runtime::stats::TaskStats;
+use crate::runtime::stats::{Committed, TaskStats};
 use crate::sink::Sink;
 use crate::time::Watermark;
 
@@ -90,7 +90,17 @@ impl<T: Data, S: Sink<T>> SinkStage<T, S> {
                 "fail point after_commit"
             )));
         }
+        // The last word of a task that has ended is part of the checkpoint that it heard of before.
+        if complete != Barrier::LAST.checkpoint {
+            self.out(Some(complete));
+        }
         Ok(())
+    }
+
+    /// Shows how far it has got.
+    fn out(&self, checkpoint: Option<CheckpointId>) {
+        let (uid, subtask, attempt) = (self.uid.clone(), self.cx.task.subtask, self.cx.attempt);
+        self.cx.stats.committed(Committed { uid, subtask, attempt, checkpoint });
     }
 
     /// What the subtasks before prepared: each is taken over by one subtask of today.
@@ -103,7 +113,9 @@ impl<T: Data, S: Sink<T>> SinkStage<T, S> {
             prepared.sort_by_key(|item| item.key.parse::<u64>().unwrap_or(u64::MAX));
             prepared.into_iter().map(|item| item.value).collect()
         });
-        self.sink.recover(prepared)
+        self.sink.recover(prepared)?;
+        self.out(self.cx.state.restored_from());
+        Ok(())
     }
 }
 

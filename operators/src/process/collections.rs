@@ -35,6 +35,7 @@ impl<K: Key, T: State> Kind<K> for List<T> {
 
 impl<K: Key, T: State> Named<K, List<T>> {
     /// A state of this name, unique within the function.
+    #[expect(clippy::self_named_constructors, reason = "users say ValueState::named and so on")]
     pub fn named(name: &str) -> Self {
         Named::new(name, List(PhantomData))
     }
@@ -116,6 +117,7 @@ impl<K: Key, M: Key, V: State> Kind<K> for Map<M, V> {
 
 impl<K: Key, M: Key, V: State> Named<K, Map<M, V>> {
     /// A state of this name, unique within the function.
+    #[expect(clippy::self_named_constructors, reason = "users say ValueState::named and so on")]
     pub fn named(name: &str) -> Self {
         Named::new(name, Map(PhantomData))
     }

@@ -46,6 +46,7 @@ impl<K: Key, V: State, F: Fn(&mut V, V) + Clone> Kind<K> for Reducing<V, F> {
 
 impl<K: Key, V: State, F: Fn(&mut V, V) + Clone> Named<K, Reducing<V, F>> {
     /// A state of this name, unique within the function, that merges what is added by `reduce`.
+    #[expect(clippy::self_named_constructors, reason = "users say ValueState::named and so on")]
     pub fn named(name: &str, reduce: F) -> Self {
         Named::new(name, Reducing { reduce, _value: PhantomData })
     }
@@ -131,6 +132,7 @@ impl<K: Key, In, A: Aggregate<In>> Kind<K> for Aggregating<In, A> {
 
 impl<K: Key, In, A: Aggregate<In>> Named<K, Aggregating<In, A>> {
     /// A state of this name, unique within the function, that computes `aggregate` of what is added.
+    #[expect(clippy::self_named_constructors, reason = "users say ValueState::named and so on")]
     pub fn named(name: &str, aggregate: A) -> Self {
         Named::new(name, Aggregating { aggregate, _in: PhantomData })
     }

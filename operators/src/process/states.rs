@@ -172,6 +172,7 @@ impl<K: Key, V: State> Kind<K> for Value<V> {
 
 impl<K: Key, V: State> Named<K, Value<V>> {
     /// A state of this name, unique within the function.
+    #[expect(clippy::self_named_constructors, reason = "users say ValueState::named and so on")]
     pub fn named(name: &str) -> Self {
         Named::new(name, Value(PhantomData))
     }

@@ -24,7 +24,8 @@ struct Slots {
 
 #[derive(Debug, Default)]
 struct Letterbox {
-    /// Looked at once per turn, without the lock.
+    /// Looked at once per turn, without the lock. In one order with the bell, hence `SeqCst`: a poster that finds the bell
+    /// struck does not strike it again, and the reader that hears that stroke must see the poster's letter all the same.
     any: AtomicBool,
     slots: Mutex<Slots>,
 }
@@ -63,7 +64,7 @@ impl MailSender {
                 Control::Released => slots.released = true,
                 Control::LastFailed(reason) => drop(slots.last_failed.get_or_insert(reason)),
             }
-            self.letters.any.store(true, Ordering::Release);
+            self.letters.any.store(true, Ordering::SeqCst);
         }
         self.ringer.ring();
     }
@@ -73,7 +74,7 @@ impl Mailbox {
     /// The next letter: a barrier that was posted before a drain is read before it.
     #[inline]
     pub(crate) fn take(&self) -> Option<Control> {
-        if !self.letters.any.load(Ordering::Acquire) {
+        if !self.letters.any.load(Ordering::SeqCst) {
             return None;
         }
         self.take_slowly()
@@ -101,7 +102,7 @@ impl Mailbox {
             return Some(Control::Barrier(barrier));
         }
         let drain = slots.drain.take().map(Control::Drain);
-        self.letters.any.store(false, Ordering::Release);
+        self.letters.any.store(false, Ordering::SeqCst);
         drain
     }
 
@@ -111,7 +112,7 @@ impl Mailbox {
     }
 
     pub(crate) fn has_mail(&self) -> bool {
-        self.letters.any.load(Ordering::Acquire)
+        self.letters.any.load(Ordering::SeqCst)
     }
 }
 

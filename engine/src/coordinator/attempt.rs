@@ -50,6 +50,35 @@ pub(crate) enum Outcome {
     Failed(Failure),
 }
 
+/// What a job does once an attempt is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// It has finished.
+    Finish,
+    /// It must not go on, whatever its restart policy says, because of this.
+    GiveUp(String),
+    /// It was cancelled.
+    Cancelled,
+    /// It has failed: the restart policy decides.
+    Failed(Failure),
+}
+
+impl Outcome {
+    /// What comes after it. `fatal` is why the job must not go on: its checkpoints fail, or another process has it.
+    /// `lost` is a failure of no task's own, for which the attempt was cancelled.
+    pub(crate) fn then(self, fatal: Option<String>, lost: Option<Failure>) -> After {
+        match (self, fatal, lost) {
+            (Outcome::Finished, ..) => After::Finish,
+            // Whatever else went wrong meanwhile: another attempt would meddle with what is another process's by now.
+            (_, Some(reason), _) => After::GiveUp(reason),
+            (Outcome::Failed(failure), None, _) | (Outcome::Cancelled, None, Some(failure)) => {
+                After::Failed(failure)
+            }
+            (Outcome::Cancelled, None, None) => After::Cancelled,
+        }
+    }
+}
+
 /// What the coordinator has to do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -223,6 +252,29 @@ mod tests {
         assert_eq!(a.cancel(), Step::Nothing);
         a.exited(0, Err(TaskError::cancelled()));
         assert_eq!(a.exited(1, Err(TaskError::upstream_lost())), Step::Over(Outcome::Cancelled));
+    }
+
+    #[test]
+    fn a_job_that_must_not_go_on_is_not_started_again_because_a_task_failed_too() {
+        let failed = || {
+            let mut a = attempt(2);
+            (0..2).for_each(|i| drop(a.ready(i)));
+            assert_eq!(a.cancel(), Step::Cancel);
+            a.exited(0, Err(TaskError::user("x")));
+            let Step::Over(outcome) = a.exited(1, Err(TaskError::cancelled())) else { panic!("not over") };
+            outcome
+        };
+        let Outcome::Failed(failure) = failed() else { panic!("a cause of its own is a failure") };
+        let fenced = || Some("another process has it".to_owned());
+        assert_eq!(failed().then(None, None), After::Failed(failure.clone()));
+        assert_eq!(failed().then(fenced(), None), After::GiveUp("another process has it".into()));
+        assert_eq!(
+            Outcome::Cancelled.then(fenced(), Some(failure.clone())),
+            After::GiveUp("another process has it".into())
+        );
+        assert_eq!(Outcome::Cancelled.then(None, Some(failure.clone())), After::Failed(failure));
+        assert_eq!(Outcome::Cancelled.then(None, None), After::Cancelled);
+        assert_eq!(Outcome::Finished.then(fenced(), None), After::Finish);
     }
 
     proptest! {

@@ -38,6 +38,7 @@ use crate::state::JobState;
 use crate::time::SharedClock;
 
 pub use attempt::Failure;
+use attempt::After;
 pub(crate) use attempt::{Attempt, Outcome, Step};
 pub(crate) use board::Board;
 pub(crate) use checkpoints::Asked;
@@ -267,23 +268,20 @@ impl Coordinator {
         self.attempt = None;
         self.cancel = None;
         self.tasks.clear();
-        match outcome {
-            Outcome::Finished => self.finish(cx, Ok(())),
-            Outcome::Cancelled => {
-                let job = self.plan.job.clone();
-                if let Some(reason) = self.keeper.as_mut().and_then(|k| k.fatal.take()) {
-                    return self.finish(cx, Err(JobError::Checkpoints { job, reason }));
-                }
-                if let Some(failure) = self.keeper.as_mut().and_then(|k| k.lost.take()) {
-                    return self.attempt_failed(cx, failure);
-                }
+        // Neither is left for the next attempt: it would end for what happened to this one.
+        let (fatal, lost) = self.keeper.as_mut().map_or((None, None), |k| (k.fatal.take(), k.lost.take()));
+        let job = self.plan.job.clone();
+        match outcome.then(fatal, lost) {
+            After::Finish => self.finish(cx, Ok(())),
+            After::GiveUp(reason) => self.finish(cx, Err(JobError::Checkpoints { job, reason })),
+            After::Cancelled => {
                 let error = match self.held_by.take() {
                     Some(held_by) => JobError::DrainTimedOut { job, after: self.life.drain_timeout, held_by },
                     None => JobError::Cancelled { job },
                 };
                 self.finish(cx, Err(error));
             }
-            Outcome::Failed(failure) => self.attempt_failed(cx, failure),
+            After::Failed(failure) => self.attempt_failed(cx, failure),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir_engine::testkit::{Line, NullSink, Probe, ScriptSource, until};
-use weir_engine::{Barrier, Operator, OperatorInfo, Snapshot, prelude::*};
+use weir_engine::{Barrier, Notice, Operator, OperatorInfo, Snapshot, prelude::*};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -212,4 +212,54 @@ fn two_processes_do_not_run_one_job() {
     assert!(refused.contains("twice"), "{refused}");
     first.cancel();
     assert!(first.wait().is_err());
+}
+
+/// Fails after each checkpoint, and counts the lives after the first that remember nothing.
+#[derive(Clone, Default)]
+struct Forgetful {
+    lives: Arc<AtomicU64>,
+    anew: Arc<AtomicU64>,
+}
+
+impl Operator<i64> for Forgetful {
+    type Out = i64;
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        let again = self.lives.fetch_add(1, Ordering::SeqCst) > 0;
+        self.anew.fetch_add(u64::from(again && cx.restored("life").is_empty()), Ordering::SeqCst);
+        Ok(())
+    }
+    fn process(&mut self, _: Record<i64>, _: &mut impl Collector<i64>) -> Result<()> {
+        Ok(())
+    }
+    fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
+        into.item("life", "life", 1.into());
+        Ok(())
+    }
+    fn on_notice(&mut self, notice: Notice) -> Result<()> {
+        match notice {
+            Notice::Completed(_) => Err(TaskError::external("fails")),
+            Notice::Aborted(_) => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_cancel_between_two_lives_lets_no_other_begin() {
+    // A folder: giving its lease back takes longer than the pause between two lives.
+    let folder = tempfile::tempdir().unwrap();
+    for round in 0..30 {
+        let url = Checkpoints::to(folder.path().display().to_string()).every(Duration::from_millis(2));
+        let job = Job::named(&format!("between-{round}")).parallelism(1).checkpoints(url);
+        let sum = Forgetful::default();
+        job.source("in", numbers(10).endless())
+            .without_event_time()
+            .transform(OperatorInfo::stateful("sum", "sum"), sum.clone())
+            .sink("out", NullSink);
+        let delay = Duration::from_millis(1);
+        let job = job.restart(RestartPolicy::FixedDelay { restarts: 1_000, delay }).start().unwrap();
+        until(&job, SOON, "a pause", || job.status().state == JobState::Suspended);
+        job.cancel();
+        assert!(job.wait().is_err());
+        assert_eq!(sum.anew.load(Ordering::SeqCst), 0, "a life began from nothing");
+    }
 }

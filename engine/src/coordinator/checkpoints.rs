@@ -222,7 +222,15 @@ impl Coordinator {
 
     /// The job cannot go on with checkpoints like these.
     fn end_for_good(&mut self, cx: &mut Context<Self>, reason: String) {
+        if self.finishing {
+            return;
+        }
         tracing::error!(job = %self.plan.job, "checkpoints: {reason}");
+        if self.attempt.is_none() {
+            // Between two attempts: there must be no other.
+            let job = self.plan.job.clone();
+            return self.finish(cx, Err(JobError::Checkpoints { job, reason }));
+        }
         if let Some(keeper) = &mut self.keeper {
             keeper.fatal.get_or_insert(reason);
         }

@@ -33,6 +33,8 @@ impl Coordinator {
         let Some(storage) = keeper.storage.clone() else { return self.deploy(cx) };
         // Storage is asked again: a manifest may have got there although nobody heard of it.
         cx.spawn(async move { storage.newest().await }.into_actor(self).map(|newest, me, cx| match newest {
+            // Somebody has ended the job while storage answered.
+            _ if me.finishing => {}
             Ok(manifest) => {
                 if let Some(keeper) = &mut me.keeper {
                     keeper.begin_from(manifest);

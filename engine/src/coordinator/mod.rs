@@ -69,6 +69,8 @@ pub(crate) struct Coordinator {
     life: LifeConfig,
     board: Arc<Board>,
     over: Option<oneshot::Sender<()>>,
+    /// The job has its result, and gives its storage back: nothing begins any more.
+    finishing: bool,
     attempt_id: AttemptId,
     /// The first life of this process: attempts are counted on from the checkpoint's.
     first_attempt: AttemptId,
@@ -116,6 +118,7 @@ impl Coordinator {
             life,
             board,
             over: Some(over),
+            finishing: false,
             attempt_id: AttemptId::FIRST,
             first_attempt: AttemptId::FIRST,
             attempt: None,
@@ -296,7 +299,7 @@ impl Coordinator {
             Decision::RestartAfter(delay) if self.drain.is_none() => {
                 self.enter(JobState::Suspended, format!("restart in {delay:?} after: {failure}"));
                 cx.run_later(delay, |me, cx| {
-                    if me.over.is_some() {
+                    if !me.finishing {
                         me.begin_again(cx);
                     }
                 });
@@ -311,8 +314,11 @@ impl Coordinator {
         }
     }
 
-    /// Gives storage back first, then tells the result.
+    /// Gives storage back first, then tells the result. The first result stays.
     fn finish(&mut self, cx: &mut Context<Self>, result: Result<(), JobError>) {
+        if std::mem::replace(&mut self.finishing, true) {
+            return;
+        }
         self.attempt = None;
         if let Some(keeper) = &mut self.keeper {
             keeper.answer_all(&Err("the job is over".to_owned()));

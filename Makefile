@@ -5,7 +5,7 @@ ENV := . ./scripts/env.sh &&
 # make looks programs up here itself, before any recipe can source that.
 export PATH := $(or $(PATH),/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
 
-.PHONY: help setup demo test bench crash soak lint fmt doc
+.PHONY: help setup demo test bench crash explore soak lint fmt doc
 
 help: ## list the targets
 	@echo 'Weir: an actor-based stream processing engine. Targets:'
@@ -14,6 +14,7 @@ help: ## list the targets
 	@echo '  make demo ARGS="--events 5000000"    options go to the program: make demo ARGS=--help'
 	@echo '  make bench NAME=exchange             one benchmark'
 	@echo '  make test ARGS="--test deps"         options go to cargo test'
+	@echo '  make explore NAME=gate SEED=17       one exploration under the schedule of one seed'
 
 setup: ## make this machine ready to build (the others do it first)
 	@bash scripts/setup.sh
@@ -36,9 +37,14 @@ crash: setup ## kill a job at every step and at random moments; its results must
 	@$(ENV) cargo test -p weir-integration-tests --test crash_matrix $(ARGS)
 	@$(ENV) cargo test -p weir-examples --test crash $(ARGS)
 
+explore: setup ## run the concurrency kernel and the coordinator under thousands of schedules (NAME=... SEED=...)
+	@echo '==> building the explorations; WEIR_SOAK=1 makes them long, SEED= runs the schedule of one seed'
+	@$(ENV) $(if $(SEED),WEIR_EXPLORE_SEED=$(SEED)) cargo test -p weir-engine --features explore --lib explore::$(NAME) -- --nocapture $(ARGS)
+
 soak: setup ## run the long tests (minutes to hours)
 	@echo '==> building the tests in release and running them with the long ones at full length (WEIR_SOAK=1)'
 	@$(ENV) WEIR_SOAK=1 cargo test --release --workspace $(ARGS) -- --nocapture
+	@WEIR_SOAK=1 $(MAKE) explore
 
 lint: setup ## check formatting, clippy and shell scripts
 	@echo '==> formatting, clippy, scripts'

@@ -25,6 +25,8 @@ mod coordinator;
 mod dead_letter;
 mod element;
 mod error;
+#[cfg(test)]
+mod explore;
 mod graph;
 pub mod http;
 mod ids;

@@ -15,6 +15,7 @@ use crate::error::{Result, TaskError};
 use crate::ids::OperatorUid;
 use crate::operator::{Closing, Collector, Operator};
 use crate::protocol::ProtocolCheck;
+use crate::runtime::sync;
 use crate::runtime::task::TaskBody;
 use crate::stream::Head;
 use crate::task_state::TaskState;
@@ -84,7 +85,7 @@ pub trait Stage<In>: Collector<In> + Send + 'static {
     fn close(&mut self, outcome: Closing);
 }
 
-thread_local! {
+sync::thread_local! {
     /// The operator whose code was running when this thread panicked.
     static PANICKED_IN: RefCell<Option<OperatorUid>> = const { RefCell::new(None) };
 }

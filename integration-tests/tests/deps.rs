@@ -31,6 +31,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("rdkafka", &["weir-connectors", "weir-integration-tests"]),
     ("roaring", &["weir-state", "weir-integration-tests"]),
     ("rocksdb", &["weir-state"]),
+    ("shuttle", &["weir-engine"]),
     ("sqlparser", &["weir-state"]),
 ];
 
@@ -48,6 +49,14 @@ const PLACES: &[(&str, &[&str])] = &[
     ("postcard", &["state/src/codec/postcard1.rs"]),
     ("rdkafka", &["connectors/src/kafka/", "integration-tests/"]),
     ("rocksdb", &["state/src/backend/rocks.rs"]),
+    (
+        "shuttle",
+        &[
+            "engine/src/runtime/sync.rs",
+            "engine/src/runtime/channel_explore.rs",
+            "engine/src/explore/schedules.rs",
+        ],
+    ),
 ];
 
 /// A longer file is split.

@@ -16,10 +16,10 @@ use crate::task_state::TaskState;
 use crate::time::SharedClock;
 
 /// A task that has everything but a thread.
-pub(super) type Made = (Box<dyn TaskBody>, TaskContext);
+pub(crate) type Made = (Box<dyn TaskBody>, TaskContext);
 
 /// The task of every subtask, chain by chain. Side outputs take their channels when they open; the rest is taken here.
-pub(super) fn make_tasks(
+pub(crate) fn make_tasks(
     graph: &Graph,
     plan: &Plan,
     clock: &SharedClock,
@@ -61,6 +61,6 @@ pub(super) fn make_tasks(
 }
 
 /// Drops the ends of channels that nobody has taken.
-pub(super) fn forget_channels(graph: &Graph) {
+pub(crate) fn forget_channels(graph: &Graph) {
     graph.edges.iter().for_each(|edge| edge.ends.clear());
 }

@@ -38,8 +38,7 @@ use crate::state::JobState;
 use crate::time::SharedClock;
 
 pub use attempt::Failure;
-use attempt::After;
-pub(crate) use attempt::{Attempt, Outcome, Step};
+pub(crate) use attempt::{After, Attempt, Outcome, Step};
 pub(crate) use board::Board;
 pub(crate) use checkpoints::Asked;
 use checkpoints::Keeper;
@@ -49,6 +48,14 @@ pub(crate) use launch::launch;
 pub(crate) use messages::{AskCheckpoint, Cancel, Drain, InjectBarrier, Interrupt, TaskExited, TaskReady};
 pub use restart::RestartPolicy;
 use restart::{Decision, Fall};
+
+/// The decisions and the deployment, for explorations that have no actors.
+#[cfg(test)]
+pub(crate) mod explored {
+    pub(crate) use super::attempt::{After, Attempt, Outcome, Step};
+    pub(crate) use super::checkpoint::{Checkpoints, Limits, Order, Purpose};
+    pub(crate) use super::deploy::{forget_channels, make_tasks};
+}
 
 /// What a job is told about its own life.
 #[derive(Clone)]

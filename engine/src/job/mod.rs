@@ -329,6 +329,13 @@ impl Job {
         self.launch(true)
     }
 
+    /// The job as written, and its plan, for whoever makes its tasks without a coordinator.
+    #[cfg(test)]
+    pub(crate) fn into_graph(self) -> (Graph, Plan) {
+        let plan = self.plan().expect("a job without a mistake");
+        (self.graph.replace(Graph::started(&plan.job)), plan)
+    }
+
     fn launch(self, signals: bool) -> Result<JobHandle, JobError> {
         let began = Instant::now();
         let plan = self.plan()?;

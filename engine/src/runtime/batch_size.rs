@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// The full batch. Past it a larger batch buys nothing (channel cost per record is already about 2 ns).
-pub(crate) const BATCH: usize = 1024;
+pub(crate) const BATCH: usize = if cfg!(feature = "explore") { 4 } else { 1024 };
 
 /// What a source gives per poll and a sink takes per write: small enough to stay in the first-level cache on its way
 /// through the chain.
@@ -27,7 +27,7 @@ pub(crate) struct BatchSizer {
 /// So many sends without a wait say that the consumer has caught up.
 const EASY: u32 = 4;
 /// The first batches of a channel.
-const FIRST: usize = 64;
+const FIRST: usize = if cfg!(feature = "explore") { 2 } else { 64 };
 
 impl BatchSizer {
     /// For a channel of `depth` elements whose batches hold at most `max` records.

@@ -2,14 +2,20 @@
 // HOT: per batch, not per record. No allocation, no clock on the fast path.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+#[cfg(not(feature = "explore"))]
 use crossbeam_channel::{Receiver, RecvTimeoutError, Select, Sender, TryRecvError, TrySendError, bounded};
 
+#[cfg(feature = "explore")]
+use super::channel_explore::{
+    Receiver, RecvTimeoutError, Select, Sender, TryRecvError, TrySendError, bounded,
+};
 use crate::element::{Element, Record};
 use crate::error::{Result, TaskError};
 use crate::ids::TaskId;
+use crate::runtime::sync::{Mutex, thread};
 
 /// Hears that the attempt is over. Every blocking wait of a task includes it.
 #[derive(Clone, Debug)]
@@ -51,7 +57,7 @@ impl Cancel {
 
 /// How often a wait lets other threads run before it parks. Parking for each batch costs both sides a system call and a
 /// switch; with as many busy threads as cores a neighbour's turn is all that is waited for.
-const YIELDS: usize = 8;
+const YIELDS: usize = if cfg!(feature = "explore") { 1 } else { 8 };
 
 /// The sending end of one channel: one producer subtask to one consumer subtask.
 #[derive(Debug)]
@@ -113,7 +119,7 @@ impl<T> Tx<T> {
     pub(crate) fn send_blocking(&self, element: Element<T>, cancel: &Cancel) -> Result<()> {
         let mut element = element;
         for _ in 0..YIELDS {
-            std::thread::yield_now();
+            thread::yield_now();
             match self.try_send(element)? {
                 None => return Ok(()),
                 Some(back) => element = back,
@@ -214,7 +220,7 @@ pub(crate) fn wait_any<T>(
     most: Option<Duration>,
 ) -> Result<()> {
     for _ in 0..YIELDS {
-        std::thread::yield_now();
+        thread::yield_now();
         if inputs.iter().enumerate().any(|(i, rx)| !rx.inner.is_empty() && readable(i)) {
             return Ok(());
         }

@@ -1,12 +1,13 @@
 //! One edge of the plan: laid as a matrix of channels for each attempt, its ends taken by the tasks it connects.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
 
 use crate::ids::{OperatorUid, TaskId};
 use crate::runtime::channel::{Rx, Tx, edge};
+use crate::runtime::sync::{Mutex, MutexGuard};
 
 /// How the records of an edge are spread over the consumer's subtasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,8 +1,6 @@
 //! The writing side of a task: routes records to channels in batches, and is the only place that waits on data downstream.
 // HOT: no allocation per record, no lock, no log, no clock on the fast path, no `dyn` per record.
 
-use std::time::Instant;
-
 use weir_state::KeyHash;
 
 use crate::context::TaskContext;
@@ -16,6 +14,7 @@ use crate::runtime::batch_size::{BATCH, BatchSizer};
 use crate::runtime::channel::Tx;
 use crate::runtime::edge::Partitioning;
 use crate::runtime::stats::TaskStats;
+use crate::runtime::sync::Instant;
 use crate::time::Watermark;
 
 /// One channel with the batch that is being filled for it.

@@ -1,7 +1,9 @@
 //! A value that arrives once and that any number of threads outside the job may wait for.
 
-use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use crate::runtime::sync::{Condvar, Instant, Mutex};
 
 #[derive(Debug)]
 pub(crate) struct Latch<T> {

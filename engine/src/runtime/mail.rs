@@ -1,18 +1,18 @@
 //! Control mail of one task: a slot for each kind of order, so that none is ever refused, and a bell that waits can hear.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::element::{Barrier, EndKind, Notice};
 use crate::ids::CheckpointId;
 use crate::runtime::channel::{Bell, Ringer, bell};
 use crate::runtime::input::Control;
+use crate::runtime::sync::Mutex;
+use crate::runtime::sync::atomic::{AtomicBool, Ordering};
 
 /// What has been posted and not yet read. Of several barriers the newest stays: older checkpoints cannot complete any
 /// more once a newer one has begun. So it is with notices: what holds for a checkpoint holds for those before it.
 #[derive(Debug, Default)]
-struct Slots {
+pub(crate) struct Slots {
     run: bool,
     barrier: Option<Barrier>,
     drain: Option<EndKind>,
@@ -20,6 +20,57 @@ struct Slots {
     aborted: Option<CheckpointId>,
     released: bool,
     last_failed: Option<String>,
+}
+
+impl Slots {
+    /// Puts a letter into its slot.
+    pub(crate) fn post(&mut self, control: Control) {
+        match control {
+            Control::Run => self.run = true,
+            Control::Barrier(b) => self.barrier = self.barrier.max(Some(b)),
+            // The first order to end decides.
+            Control::Drain(kind) => drop(self.drain.get_or_insert(kind)),
+            Control::Notice(Notice::Completed(id)) => self.completed = self.completed.max(Some(id)),
+            Control::Notice(Notice::Aborted(id)) => self.aborted = self.aborted.max(Some(id)),
+            Control::Released => self.released = true,
+            Control::LastFailed(reason) => drop(self.last_failed.get_or_insert(reason)),
+        }
+    }
+
+    /// The next letter.
+    pub(crate) fn take(&mut self) -> Option<Control> {
+        if std::mem::take(&mut self.run) {
+            return Some(Control::Run);
+        }
+        if let Some(id) = self.aborted.take() {
+            return Some(Control::Notice(Notice::Aborted(id)));
+        }
+        if let Some(id) = self.completed.take() {
+            return Some(Control::Notice(Notice::Completed(id)));
+        }
+        if let Some(reason) = self.last_failed.take() {
+            return Some(Control::LastFailed(reason));
+        }
+        if std::mem::take(&mut self.released) {
+            return Some(Control::Released);
+        }
+        if let Some(barrier) = self.barrier.take() {
+            return Some(Control::Barrier(barrier));
+        }
+        self.drain.take().map(Control::Drain)
+    }
+
+    /// Is there a letter?
+    #[cfg(test)]
+    pub(crate) fn has_any(&self) -> bool {
+        self.run
+            || self.released
+            || self.barrier.is_some()
+            || self.drain.is_some()
+            || self.completed.is_some()
+            || self.aborted.is_some()
+            || self.last_failed.is_some()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -54,16 +105,7 @@ impl MailSender {
     pub(crate) fn post(&self, control: Control) {
         {
             let mut slots = self.letters.slots.lock().unwrap_or_else(PoisonError::into_inner);
-            match control {
-                Control::Run => slots.run = true,
-                Control::Barrier(b) => slots.barrier = slots.barrier.max(Some(b)),
-                // The first order to end decides.
-                Control::Drain(kind) => drop(slots.drain.get_or_insert(kind)),
-                Control::Notice(Notice::Completed(id)) => slots.completed = slots.completed.max(Some(id)),
-                Control::Notice(Notice::Aborted(id)) => slots.aborted = slots.aborted.max(Some(id)),
-                Control::Released => slots.released = true,
-                Control::LastFailed(reason) => drop(slots.last_failed.get_or_insert(reason)),
-            }
+            slots.post(control);
             self.letters.any.store(true, Ordering::SeqCst);
         }
         self.ringer.ring();
@@ -83,27 +125,12 @@ impl Mailbox {
     #[cold]
     fn take_slowly(&self) -> Option<Control> {
         let mut slots = self.letters.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::take(&mut slots.run) {
-            return Some(Control::Run);
+        let letter = slots.take();
+        // A drain is taken last.
+        if matches!(letter, None | Some(Control::Drain(_))) {
+            self.letters.any.store(false, Ordering::SeqCst);
         }
-        if let Some(id) = slots.aborted.take() {
-            return Some(Control::Notice(Notice::Aborted(id)));
-        }
-        if let Some(id) = slots.completed.take() {
-            return Some(Control::Notice(Notice::Completed(id)));
-        }
-        if let Some(reason) = slots.last_failed.take() {
-            return Some(Control::LastFailed(reason));
-        }
-        if std::mem::take(&mut slots.released) {
-            return Some(Control::Released);
-        }
-        if let Some(barrier) = slots.barrier.take() {
-            return Some(Control::Barrier(barrier));
-        }
-        let drain = slots.drain.take().map(Control::Drain);
-        self.letters.any.store(false, Ordering::SeqCst);
-        drain
+        letter
     }
 
     /// Takes the order to run, if it is there, and nothing else.

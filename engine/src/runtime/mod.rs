@@ -5,6 +5,8 @@ pub(crate) mod address;
 pub(crate) mod align;
 pub(crate) mod batch_size;
 pub(crate) mod channel;
+#[cfg(feature = "explore")]
+mod channel_explore;
 pub(crate) mod edge;
 pub(crate) mod exchange;
 pub(crate) mod frontier;
@@ -16,5 +18,6 @@ pub(crate) mod pace;
 pub(crate) mod pump;
 pub(crate) mod source_input;
 pub(crate) mod stats;
+pub(crate) mod sync;
 pub(crate) mod task;
 pub(crate) mod timestamps;

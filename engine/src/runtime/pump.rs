@@ -22,16 +22,19 @@ pub(crate) fn spawn(
     ready: impl Fn() + Send + 'static,
     done: impl FnOnce(Result<()>) + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name(pump.cx.task.to_string()).spawn(move || {
-        let Pump { body, cx, mail } = pump;
-        let run = || body.run(Seat { cx: &cx, mail: &mail, ready: &ready });
-        // What a panic may have left half done is dropped inside `run`, unread.
-        let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
-            let uid = panicked_in().unwrap_or_else(|| cx.task.chain.clone());
-            Err(TaskError::panicked(panic_message(payload.as_ref())).at(&uid))
-        });
-        cx.stats.exited();
-        drop((cx, mail));
-        done(result);
-    })
+    std::thread::Builder::new().name(pump.cx.task.to_string()).spawn(move || live(pump, ready, done))
+}
+
+/// The whole life of a task, on the calling thread.
+pub(crate) fn live(pump: Pump, ready: impl Fn(), done: impl FnOnce(Result<()>)) {
+    let Pump { body, cx, mail } = pump;
+    let run = || body.run(Seat { cx: &cx, mail: &mail, ready: &ready });
+    // What a panic may have left half done is dropped inside `run`, unread.
+    let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
+        let uid = panicked_in().unwrap_or_else(|| cx.task.chain.clone());
+        Err(TaskError::panicked(panic_message(payload.as_ref())).at(&uid))
+    });
+    cx.stats.exited();
+    drop((cx, mail));
+    done(result);
 }

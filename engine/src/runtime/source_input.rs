@@ -72,7 +72,7 @@ const POLL_BUDGET: Duration = Duration::from_millis(20);
 /// A watermark leaves at most this often, unless the source is quiet.
 const WATERMARK_EVERY: Duration = Duration::from_millis(50);
 /// In polls: as many as make eight full batches.
-const WATERMARK_POLLS: u32 = 8 * (BATCH / STAGE) as u32;
+const WATERMARK_POLLS: u32 = if cfg!(feature = "explore") { 1 } else { 8 * (BATCH / STAGE) as u32 };
 /// The longest wait between two looks at idleness.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// A turn of the chain that takes longer is a stall, not reading.

@@ -20,7 +20,7 @@ use weir_state::checkpoint::{
 };
 use weir_state::keyed::{StateMap, Table};
 use weir_state::store::{RestoredPart, Snapshot, Store, StoreConfig};
-use weir_state::{KEY_GROUPS, KeyHash, key_hash};
+use weir_state::{KEY_GROUPS, key_hash};
 
 type Done<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// 288 bytes when encoded: large numbers take nine bytes each.

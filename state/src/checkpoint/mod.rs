@@ -37,6 +37,7 @@ mod manifest;
 mod names;
 mod open;
 mod pending;
+mod power_cut;
 mod process;
 mod progress;
 mod publish;

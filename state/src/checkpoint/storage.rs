@@ -1,11 +1,9 @@
 //! A storage of objects with retries, whose errors say which object of which storage failed to do what.
 
 use std::collections::HashSet;
-use std::fs;
 use std::future::Future;
-use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +16,6 @@ use serde::de::DeserializeOwned;
 
 use super::document::{self, Refused};
 use super::error::{CheckpointError, Result, no_space, transient};
-use super::files::{blocking, sync_folder};
 
 /// How often and after what waits a call that failed for a passing reason is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,11 +83,11 @@ pub(crate) struct Storage {
     pub(crate) objects: Objects,
     root: Path,
     /// The local folder of the root.
-    folder: Option<PathBuf>,
+    pub(super) folder: Option<PathBuf>,
     late: Late,
     pub(crate) retry: Retry,
     /// Local folders whose entries in the folders above them are known to be on the disk.
-    synced: Arc<Mutex<HashSet<PathBuf>>>,
+    pub(super) synced: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
 impl std::fmt::Debug for Storage {
@@ -272,62 +269,6 @@ impl Storage {
                 _ => return Ok(Created::No),
             }
         }
-    }
-
-    /// Makes an object that is there outlive a power cut: for a local folder, where writing it may have failed half-way.
-    pub(crate) async fn sync(&self, path: &str) -> Result<()> {
-        let Some(folder) = &self.folder else { return Ok(()) };
-        let file = folder.join(path);
-        let opened = file.clone();
-        let sync = move || {
-            fs::File::open(&opened)?.sync_all()?;
-            sync_folder(opened.parent().unwrap_or(&opened))
-        };
-        blocking("sync", &file, sync).await
-    }
-
-    /// Makes what was deleted from a local folder stay deleted after a power cut.
-    pub(crate) async fn sync_folder(&self, folder: &str) -> Result<()> {
-        let Some(root) = &self.folder else { return Ok(()) };
-        let folder = root.join(folder);
-        let synced = folder.clone();
-        blocking("sync folder", &folder, move || match sync_folder(&synced) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            synced => synced,
-        })
-        .await
-    }
-
-    /// Makes the local folders on the way to these objects outlive a power cut. The storage does so for folders it makes, but one
-    /// that was made by a process that died, or whose sync failed, would never be looked at again.
-    pub(crate) async fn sync_folders_of(&self, paths: Vec<String>) -> Result<()> {
-        let Some(root) = self.folder.clone() else { return Ok(()) };
-        let mut folders: Vec<PathBuf> = Vec::new();
-        for path in paths {
-            let file = root.join(path);
-            let above = file.ancestors().skip(1).take_while(|folder| folder.starts_with(&root));
-            let synced = self.synced();
-            folders.extend(above.filter(|folder| !synced.contains(*folder)).map(ToOwned::to_owned));
-        }
-        folders.sort_unstable();
-        folders.dedup();
-        if folders.is_empty() {
-            return Ok(());
-        }
-        let synced = blocking("sync folders below", &root, move || {
-            // Those that are not there yet are made, and synced, with their first object.
-            folders.retain(|folder| folder.is_dir());
-            // A folder's own entry is in the one above it.
-            folders.iter().try_for_each(|folder| sync_folder(folder.parent().unwrap_or(folder)))?;
-            Ok(folders)
-        })
-        .await?;
-        self.synced().extend(synced);
-        Ok(())
-    }
-
-    fn synced(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
-        self.synced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes objects, several at once; those that are gone already count as deleted.

@@ -143,6 +143,26 @@ fn a_savepoint_starts_another_job() {
     }
 }
 
+/// Each of them waits for the savepoint's folder to be looked at, which takes a thread itself.
+#[test]
+fn a_savepoint_of_many_tasks_is_not_held_up_by_their_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::to(folder.path().display().to_string()).every(Duration::from_secs(3_600));
+    let job = Job::named("many").parallelism(16).checkpoints(checkpoints);
+    let source = ScriptSource::new(vec![vec![Line::Record(1i64, 1)]; 16]).endless();
+    job.source("in", source)
+        .without_event_time()
+        .boundary()
+        .transform(OperatorInfo::stateful("sum", "sum"), Sum::default())
+        .sink("out", NullSink);
+    let job = job.start().unwrap();
+    let summed = || job.tasks().iter().filter(|t| t.task.chain.as_str() == "sum" && t.records_in == 1).count() == 16;
+    until(&job, SOON, "all records", summed);
+    job.savepoint("on-the-way").unwrap();
+    job.stop_with_savepoint("stopped").unwrap();
+    job.wait().unwrap();
+}
+
 #[test]
 fn e34_state_of_an_operator_that_is_gone_is_refused_unless_it_may_go() {
     let (first, _) = job("e34", numbers(10), Sum::default(), often("e34"));

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use weir_state::checkpoint::{
     AttemptRecord, Bandwidth, CheckpointError, CheckpointStore, FileProgress, Kind, Lease, Manifest, Part,
@@ -87,7 +89,7 @@ pub(crate) struct Storage {
     /// Checkpoints from this number on are this process's own.
     first: u64,
     flight: Mutex<Flight>,
-    opened: Condvar,
+    opened: Notify,
 }
 
 impl Storage {
@@ -126,7 +128,7 @@ impl Storage {
                         life: String::new(),
                         folders: Vec::new(),
                     }),
-                    opened: Condvar::new(),
+                    opened: Notify::new(),
                 });
                 Ok((storage, begun))
             }
@@ -181,7 +183,7 @@ impl Storage {
             None => {
                 let pending = self.store.begin(id.0);
                 self.flight().making = Making::Open(id, pending);
-                self.opened.notify_all();
+                self.opened.notify_waiters();
             }
             Some(name) => {
                 let mut flight = self.flight();
@@ -219,7 +221,7 @@ impl Storage {
                 Err(reason)
             }
         };
-        self.opened.notify_all();
+        self.opened.notify_waiters();
         outcome
     }
 
@@ -235,17 +237,19 @@ impl Storage {
         last || flight.savepoint.as_ref().is_some_and(|(of, _)| *of == id)
     }
 
-    /// Waits for the checkpoint to be open for uploads; none when it is over. Called on a thread that may wait.
-    fn pending(&self, id: CheckpointId) -> Option<Pending> {
-        let mut flight = self.flight();
+    /// Waits for the checkpoint to be open for uploads; none when it is over. Holds no thread meanwhile: to open a savepoint
+    /// takes one of those that wait for the disk, and there may be more tasks than these.
+    async fn pending(&self, id: CheckpointId) -> Option<Pending> {
         loop {
-            match &flight.making {
+            // Before the look: what is told right after it is not missed.
+            let mut told = pin!(self.opened.notified());
+            told.as_mut().enable();
+            match &self.flight().making {
                 Making::Open(open, pending) if *open == id => return Some(pending.clone()),
-                Making::Opening(opening) if *opening == id => {
-                    flight = self.opened.wait(flight).unwrap_or_else(PoisonError::into_inner);
-                }
+                Making::Opening(opening) if *opening == id => {}
                 _ => return None,
             }
+            told.await;
         }
     }
 
@@ -256,9 +260,7 @@ impl Storage {
         local: LocalPart,
         id: CheckpointId,
     ) -> Result<UploadReport, String> {
-        let own = self.clone();
-        let pending = tokio::task::spawn_blocking(move || own.pending(id)).await.ok().flatten();
-        let Some(pending) = pending else { return Err(format!("checkpoint {id} is over")) };
+        let Some(pending) = self.pending(id).await else { return Err(format!("checkpoint {id} is over")) };
         let previous = self.flight().previous.get(&(uid.to_owned(), local.subtask)).cloned();
         let report = pending.upload_part(uid, local, previous.as_ref()).await;
         report.map_err(|e| chain(&e))
@@ -357,7 +359,7 @@ impl Storage {
             other => flight.making = other,
         }
         drop(flight);
-        self.opened.notify_all();
+        self.opened.notify_waiters();
     }
 
     /// The newest checkpoint or savepoint, as the storage tells: a manifest may be there although nobody heard of it. One that

@@ -100,6 +100,8 @@ pub(crate) struct Checkpoints<P> {
     completed: Duration,
     ended_at: Duration,
     failures: u32,
+    /// Why the last one did not complete.
+    lost: Option<String>,
     asked: VecDeque<Purpose>,
     stop_with: Option<String>,
 }
@@ -125,6 +127,7 @@ impl<P: Clone> Checkpoints<P> {
             completed: now.saturating_sub(aged),
             ended_at: now,
             failures,
+            lost: None,
             asked: VecDeque::new(),
             stop_with: None,
         }
@@ -177,11 +180,13 @@ impl<P: Clone> Checkpoints<P> {
             orders.extend(self.lose(now, Lost::Expired { unfrozen, unwritten }));
         }
         if self.age(now) > self.limits.tolerated_age {
+            let lost = self.lost.as_ref().map(|why| format!("; the last one that did not complete: {why}"));
             orders.push(Order::Fail(format!(
-                "the last complete checkpoint is {:.1?} old, more than the {:?} tolerated; {} failed since",
+                "the last complete checkpoint is {:.1?} old, more than the {:?} tolerated; {} failed since{}",
                 self.age(now),
                 self.limits.tolerated_age,
-                self.failures
+                self.failures,
+                lost.unwrap_or_default()
             )));
             return orders;
         }
@@ -295,6 +300,7 @@ impl<P: Clone> Checkpoints<P> {
         self.completed = now;
         self.ended_at = now;
         self.failures = 0;
+        self.lost = None;
         // A savepoint that somebody asked for may be gone before there is another checkpoint: nothing is committed for it, so
         // nobody is let go by it. With one to be written at the stop, only that one lets anybody go.
         let lets_go = match &p.purpose {
@@ -322,6 +328,7 @@ impl<P: Clone> Checkpoints<P> {
             Lost::Expired { .. } => format!("it took longer than {:?}", self.limits.timeout),
             Lost::Attempt => "the attempt ended".into(),
         };
+        self.lost = Some(format!("{}, because {reason}", p.id));
         let mut orders = vec![Order::Abort(p.id, p.purpose, lost)];
         if self.failures > self.limits.tolerated_failures {
             orders.push(Order::Fail(format!(

@@ -3,6 +3,7 @@
 //! The server is `s3s-fs`, in this process, over a folder. It checks signatures and the conditions of conditional writes, though
 //! not in one step with the write: two writers in the same instant are not kept apart as S3 keeps them. Leases and
 //! manifests use `If-None-Match: *` alone, which Amazon S3, MinIO, Ceph and R2 have.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

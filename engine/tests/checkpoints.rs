@@ -96,6 +96,8 @@ fn another_process_goes_on_where_the_last_checkpoint_was() {
     let first = first.start().unwrap();
     until_summed(&first, 100);
     let id = first.checkpoint().unwrap();
+    let recorded = first.checkpoints().iter().any(|c| c.id.to_string() == id);
+    assert!(recorded, "its record is there when its number is");
     first.cancel();
     assert!(first.wait().is_err());
     // The script goes on: 50 more.
@@ -156,7 +158,8 @@ fn a_savepoint_of_many_tasks_is_not_held_up_by_their_waiting() {
         .transform(OperatorInfo::stateful("sum", "sum"), Sum::default())
         .sink("out", NullSink);
     let job = job.start().unwrap();
-    let summed = || job.tasks().iter().filter(|t| t.task.chain.as_str() == "sum" && t.records_in == 1).count() == 16;
+    let summed =
+        || job.tasks().iter().filter(|t| t.task.chain.as_str() == "sum" && t.records_in == 1).count() == 16;
     until(&job, SOON, "all records", summed);
     job.savepoint("on-the-way").unwrap();
     job.stop_with_savepoint("stopped").unwrap();

@@ -337,8 +337,15 @@ impl Coordinator {
             (Some(name), Some(storage)) => storage.savepoint_address(name),
             _ => id.to_string(),
         };
-        keeper.answer(&Ok(answer));
         self.close_record(Ended::Completed);
+        self.answer_asked(&Ok(answer));
+    }
+
+    /// Who asked for the checkpoint hears of it when its record can be looked at.
+    fn answer_asked(&mut self, answer: &Result<String, String>) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.answer(answer);
+        }
     }
 
     fn abort(&mut self, id: CheckpointId, lost: &Lost) {
@@ -384,8 +391,8 @@ impl Coordinator {
         if *lost != Lost::Attempt {
             tracing::warn!(job = %self.plan.job, checkpoint = %id, "checkpoint given up: {reason}");
         }
-        keeper.answer(&Err(format!("checkpoint {id} was given up: {reason}")));
         self.close_record(ended);
+        self.answer_asked(&Err(format!("checkpoint {id} was given up: {reason}")));
     }
 
     /// The attempt at a checkpoint is over: its record is shown, and kept beside the checkpoints.

@@ -1,0 +1,117 @@
+//! A storage whose call takes 38 s on one file (3 s in short): the record says who waits for what, and records go on.
+
+use std::time::{Duration, Instant};
+
+use weir_engine::prelude::*;
+use weir_engine::testkit::until;
+use weir_state::checkpoint::faults::{Call, Fault, FaultyStore};
+use weir_state::checkpoint::{
+    AttemptRecord, CheckpointStore, Lease, Outcome, StoreOptions, TaskRecord, UploadPhase,
+};
+
+use crate::rig::*;
+
+const RATE: f64 = 10_000.0;
+/// The files of subtask 1.
+const OF_ONE: &str = "shared/totals/1/";
+
+fn stall() -> Duration {
+    Duration::from_secs(if soak() { 38 } else { 3 })
+}
+
+/// Starts the job, lets it come into its stride, and lets the storage stall on one file. Gives the path of that.
+fn stalled(rig: &Rig, faulty: &FaultyStore, checkpoints: Checkpoints) -> (JobHandle, String) {
+    let job = rig.job(2, None, RATE, checkpoints).start().unwrap();
+    until_completed(&job, 3);
+    let before = faulty.calls().len();
+    // A data file: what else a checkpoint has may not have changed.
+    faulty.inject_times(Call::Put, OF_ONE, Fault::Delay(stall()), 1);
+    let call = || {
+        let calls = faulty.calls().into_iter().skip(before);
+        calls.filter(|(call, path)| *call == Call::Put && path.contains(OF_ONE)).map(|(_, path)| path).next()
+    };
+    until(&job, SOON, "the call that stalls", || call().is_some());
+    let path = call().unwrap();
+    (job, path)
+}
+
+/// Watches records go by for so long: they keep to their rate and never pause for long.
+fn assert_flows(job: &JobHandle, time: Duration) {
+    let (began, before) = (Instant::now(), counted(job));
+    let (mut last, mut moved, mut longest) = (before, began, Duration::ZERO);
+    while began.elapsed() < time {
+        let now = counted(job);
+        if now > last {
+            longest = longest.max(moved.elapsed());
+            (last, moved) = (now, Instant::now());
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    longest = longest.max(moved.elapsed());
+    let (passed, due) = (last - before, RATE * began.elapsed().as_secs_f64());
+    println!("{passed} records during the stall, {due:.0} were due; none for {longest:.0?} at most");
+    assert!(passed as f64 > due * 0.9, "{passed} records during the stall, {due:.0} were due");
+    assert!(longest < time / 3, "no record for {longest:?}");
+}
+
+fn of_one(record: &AttemptRecord) -> &TaskRecord {
+    record.tasks.iter().find(|t| t.uid == TOTALS && t.subtask == 1).unwrap()
+}
+
+#[test]
+fn a_stalled_call_is_named_in_the_record_of_a_checkpoint_that_waited_it_out() {
+    let (rig, faulty) = Rig::in_faulty("waits it out");
+    let (job, path) = stalled(&rig, &faulty, rig.checkpoints());
+    let complete = completed(&job);
+    assert_flows(&job, stall().mul_f64(0.9));
+    assert_eq!(completed(&job), complete, "it waits");
+    let ms = stall().as_millis() as u64;
+    let waited = |c: &AttemptRecord| c.tasks.iter().any(|t| t.phases.upload_ms >= Some(ms));
+    until(&job, SOON, "its checkpoint", || job.checkpoints().iter().any(waited));
+    let record = job.checkpoints().into_iter().find(waited).unwrap();
+    assert_eq!(record.outcome, Outcome::Completed);
+    let of_one = of_one(&record);
+    assert!(of_one.phases.upload_ms >= Some(ms), "{record:?}");
+    let slowest = &of_one.slowest[0];
+    assert!(slowest.upload_ms >= ms && path.ends_with(&slowest.name), "{record:?}");
+    let others = record.tasks.iter().filter(|t| t.uid != TOTALS || t.subtask != 1);
+    let mut files = others.flat_map(|t| &t.slowest).chain(&of_one.slowest[1..]);
+    assert!(files.all(|f| f.upload_ms < ms / 2), "the others did not: {record:?}");
+    cancelled(&job);
+    rig.finish(3);
+}
+
+#[test]
+fn a_stalled_call_is_named_in_the_record_of_a_checkpoint_that_gave_up() {
+    let (rig, faulty) = Rig::in_faulty("gives up");
+    let (job, path) = stalled(&rig, &faulty, rig.checkpoints().timeout(stall() / 2));
+    assert_flows(&job, stall().mul_f64(0.4));
+    let expired = |c: &AttemptRecord| matches!(c.outcome, Outcome::Expired(_));
+    until(&job, SOON, "the end of its time", || job.checkpoints().iter().any(expired));
+    let record = job.checkpoints().into_iter().find(expired).unwrap();
+    let file = &of_one(&record).unfinished[0];
+    assert_eq!(
+        (file.uid.as_str(), file.subtask, file.phase),
+        (TOTALS, 1, UploadPhase::Sending),
+        "{record:?}"
+    );
+    let ms = stall().as_millis() as u64;
+    assert!(path.ends_with(&file.name), "{record:?}");
+    assert!(file.phase_ms > ms / 4 && file.phase_ms < ms, "{record:?}");
+    let Outcome::Expired(why) = &record.outcome else { unreachable!() };
+    let told = format!("longest: file {} of totals[1]: sending for ", file.name);
+    assert!(why.contains(&told), "{why}");
+    // The next one does not wait for it.
+    until_completed(&job, 2);
+    cancelled(&job);
+    rig.finish(3);
+    // What came late was removed.
+    let rest = tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let store = CheckpointStore::open(rig.url(), "gives up", StoreOptions::default()).await.unwrap();
+        let lease = Lease::acquire(&store, "the test", Duration::from_secs(30)).await.unwrap();
+        let rest = store.sweep(&lease).await.unwrap();
+        lease.release().await.unwrap();
+        rest
+    });
+    assert_eq!(rest.files, 0, "{rest:?}");
+}

@@ -1,0 +1,97 @@
+//! A storage that fails three calls in ten, and one that fails them all: the job goes on as long as it was told to, or says why not.
+
+use std::time::Duration;
+
+use weir_engine::prelude::*;
+use weir_engine::testkit::{run_within, until};
+use weir_state::checkpoint::faults::{Call, Fault, FaultyStore};
+use weir_state::checkpoint::{AttemptRecord, Outcome};
+
+use crate::rig::*;
+
+fn fail_percent(faulty: &FaultyStore, percent: u8) {
+    for call in [Call::Put, Call::Get, Call::Delete, Call::List] {
+        faulty.inject(call, "", Fault::FailPercent(percent));
+    }
+}
+
+#[test]
+fn a_storage_that_fails_three_calls_in_ten_costs_nothing_but_time() {
+    let (rig, faulty) = Rig::in_faulty("three in ten");
+    faulty.seed(11);
+    fail_percent(&faulty, 30);
+    // From the first call to the last, in two lives.
+    let first = rig.job(2, None, 10_000.0, rig.checkpoints()).start().unwrap();
+    until_completed(&first, 3);
+    assert!(completed(&first) >= 2, "they complete now and then");
+    cancelled(&first);
+    rig.finish(3);
+}
+
+#[test]
+fn a_storage_that_fails_is_named_when_it_is_too_much() {
+    let (rig, faulty) = Rig::in_faulty("too much");
+    let job = rig.job(2, None, 5_000.0, rig.checkpoints().tolerate_failures(0)).start().unwrap();
+    until_completed(&job, 2);
+    faulty.inject(Call::Put, "shared/", Fault::Fail);
+    let failed = job.wait_for(SOON).expect("it gives up").unwrap_err();
+    let Failed { text } = Failed::of(&failed);
+    assert!(text.contains("1 checkpoints failed in a row, more than the 0 tolerated"), "{text}");
+    assert!(text.contains("operator \"totals\" subtask "), "{text}");
+    assert!(text.contains("checkpoint storage 'memory://too much' failed to upload '"), "{text}");
+    let why =
+        |c: &AttemptRecord| matches!(&c.outcome, Outcome::Failed(why) if why.contains("memory://too much"));
+    assert!(job.checkpoints().iter().any(why), "{:?}", job.checkpoints().last());
+    // The storage is well again, and nothing was lost.
+    faulty.heal();
+    rig.finish(1);
+}
+
+/// What a job says that its checkpoints have ended.
+struct Failed {
+    text: String,
+}
+
+impl Failed {
+    fn of(error: &JobError) -> Failed {
+        assert!(matches!(error, JobError::Checkpoints { .. }), "{error}");
+        Failed { text: error.to_string() }
+    }
+}
+
+#[test]
+fn as_many_failures_as_are_tolerated_are() {
+    let (rig, faulty) = Rig::in_faulty("some");
+    let job = rig.job(2, None, 5_000.0, rig.checkpoints().tolerate_failures(2)).start().unwrap();
+    until_completed(&job, 1);
+    for _ in 0..2 {
+        // Every time two fail in a row; the third is tried with what is left of the faults.
+        let before = failed(&job);
+        faulty.inject(Call::Put, "shared/", Fault::Denied);
+        until(&job, SOON, "two that fail", || failed(&job) >= before + 1);
+        faulty.heal();
+        until_completed(&job, 1);
+    }
+    faulty.inject(Call::Put, "shared/", Fault::Denied);
+    let error = job.wait_for(SOON).expect("it gives up").unwrap_err();
+    let Failed { text } = Failed::of(&error);
+    assert!(text.contains("3 checkpoints failed in a row, more than the 2 tolerated"), "{text}");
+    faulty.heal();
+    rig.finish(2);
+}
+
+fn failed(job: &JobHandle) -> usize {
+    job.checkpoints().iter().filter(|c| matches!(c.outcome, Outcome::Failed(_))).count()
+}
+
+/// The age counts whatever the reason is, and however many are tolerated.
+#[test]
+fn a_job_whose_checkpoints_get_too_old_fails() {
+    let (rig, faulty) = Rig::in_faulty("too old");
+    let checkpoints = rig.checkpoints().tolerate_age(Duration::from_secs(1));
+    faulty.inject(Call::Put, "shared/", Fault::Denied);
+    let error = run_within(rig.job(1, None, 5_000.0, checkpoints), SOON).unwrap_err();
+    let Failed { text } = Failed::of(&error);
+    assert!(text.contains("old, more than the 1s tolerated"), "{text}");
+    assert!(text.contains("memory://too old"), "it says what the storage said last: {text}");
+}

@@ -37,7 +37,7 @@ fn local_state_in_several_folders_is_reused_from_each() {
         let state = folders.iter().fold(StateBackend::rocksdb(), |state, folder| state.folder(folder));
         let checkpoints = rig.checkpoints().every(Duration::from_millis(every)).tolerate_failures(0);
         let job = rig.empty_job(4, checkpoints).state(state);
-        totals(&job, numbers(n, &rig.made).rate(rate), &rig.at("out"));
+        totals(&job, numbers(n, rate, &rig.made), &rig.at("out"));
         job
     };
     let first = job(None, 20_000.0, 20).start().unwrap();

@@ -97,7 +97,7 @@ pub(crate) fn child(folder: PathBuf) {
         let job = rig
             .empty_job(PARALLELISM, rig.checkpoints().every(every).restarts_of_process(1, Duration::ZERO))
             .restart(RestartPolicy::FixedDelay { restarts: 1_000, delay: Duration::ZERO });
-        job.source("numbers", numbers(n, &rig.made).rate(rate))
+        job.source("numbers", numbers(n, rate, &rig.made))
             .without_event_time()
             .key_by("by-key", |(key, _)| *key)
             .process(TOTALS, Failing { fails: fails.clone(), opened: opened.clone() })

@@ -26,17 +26,19 @@ pub(crate) fn soak() -> bool {
 /// The uid of the operator with the state.
 pub(crate) const TOTALS: &str = "totals";
 
-/// Record `i`: its key and `i`. All records of a key come from one subtask, in their order. `made` learns how many there
-/// have been.
+/// Record `i`: its key and `i`, so many a second. All records of a key come from one subtask, in their order. `made` learns
+/// how many there have been.
 pub(crate) fn numbers(
     n: Option<u64>,
+    rate: f64,
     made: &Arc<AtomicU64>,
-) -> Generator<impl FnMut(u64, &mut Random) -> ((u64, u64), EventTime) + Clone + Send + 'static> {
+) -> impl Source<Out = (u64, u64)> + use<> {
     let made = made.clone();
-    Generator::new(1, n, move |i, _| {
+    let make = move |i: u64, _: &mut Random| {
         made.fetch_max(i + 1, Ordering::Relaxed);
         ((key(i), i), EventTime(i as i64))
-    })
+    };
+    Generator::new(1, n, make).rate(rate)
 }
 
 pub(crate) fn key(i: u64) -> u64 {
@@ -132,7 +134,7 @@ impl Rig {
     /// The totals of `n` records, or for ever, at a rate.
     pub(crate) fn job(&self, parallelism: usize, n: Option<u64>, rate: f64, checkpoints: Checkpoints) -> Job {
         let job = self.empty_job(parallelism, checkpoints);
-        totals(&job, numbers(n, &self.made).rate(rate), &self.at("out"));
+        totals(&job, numbers(n, rate, &self.made), &self.at("out"));
         job
     }
 

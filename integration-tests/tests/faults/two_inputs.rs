@@ -101,7 +101,7 @@ fn e36_what_comes_behind_a_barrier_on_one_input_is_not_in_the_snapshot() {
         let held =
             Held { source: second.rate(rate), hold: hold.clone(), holds: Arc::clone(&holds), cx: None };
         let second = job.source("held", held).without_event_time();
-        job.source("free", numbers(ends.map(|(n, _)| n), &rig.made).rate(5.0 * rate))
+        job.source("free", numbers(ends.map(|(n, _)| n), 5.0 * rate, &rig.made))
             .without_event_time()
             .union(second)
             .key_by("by-key", |(key, _)| *key)

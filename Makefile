@@ -33,7 +33,7 @@ bench: setup ## run all benchmarks, or one (NAME=exchange); each checks its resu
 	@$(if $(filter-out chain,$(or $(NAME),all)),$(ENV) cargo run --release -p weir-integration-tests --bin bench -- $(NAME) $(ARGS))
 
 # In one run of cargo: apart, each would build the crates below with other features.
-crash: setup ## kill a job at every step and at random moments; its results must not change (ARGS=...)
+crash: setup ## fail, kill and starve a job at every step; its results must not change (ARGS=...)
 	@echo '==> building the crash tests; WEIR_SOAK=1 makes them long'
 	@$(ENV) cargo test -p weir-integration-tests -p weir-connectors -p weir-examples --test crash_matrix --test faults --test fail_points --test crash $(ARGS)
 

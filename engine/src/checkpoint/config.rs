@@ -56,8 +56,8 @@ pub struct Checkpoints {
 
 impl Checkpoints {
     /// Checkpoints in the folder of this path or URL: `file:///var/weir`, a plain path, `memory://name` (gone with the
-    /// process), or `s3://bucket/prefix` with the usual AWS variables in the environment. Every job has a folder of its own in
-    /// it, by its name.
+    /// process, unless [`weir_state::checkpoint::share`] has given that name to a storage of your own), or `s3://bucket/prefix` with
+    /// the usual AWS variables in the environment. Every job has a folder of its own in it, by its name.
     ///
     /// By default one is taken every 10 s, may take 10 minutes, and the last 3 are kept; the job fails after more than 3 failed
     /// ones in a row, or when the last complete one is 30 minutes old; it begins from the newest.

@@ -69,6 +69,10 @@ fn one_that_waits_behind_backpressure_expires_without_counting_until_it_is_too_o
     let orders = m.tick(s(1_001));
     let [Order::Fail(why)] = &orders[..] else { panic!("{orders:?}") };
     assert!(why.contains("1001.0s old") && why.contains("1000s"), "{why}");
+    assert!(
+        why.ends_with("; the last one that did not complete: 2, because it took longer than 60s"),
+        "{why}"
+    );
 }
 
 #[test]

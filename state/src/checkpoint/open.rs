@@ -27,8 +27,9 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// The memory storages of this process, by name.
 static SHARED: LazyLock<Mutex<HashMap<String, (Objects, Late)>>> = LazyLock::new(Mutex::default);
 
-/// Makes `memory://name` mean these objects within this process: for tests that put faults between a job and its storage.
-/// `parts` is the same storage's interface for uploads in parts, if it has one.
+/// Makes `memory://name` mean these objects within this process: for a storage that no URL names, and for tests that put faults
+/// between a job and its storage. It must have conditional puts (`PutMode::Create`). `parts` is the same storage's interface for
+/// uploads in parts, if it has one.
 pub fn share(name: &str, objects: Arc<dyn ObjectStore>, parts: Option<Arc<dyn MultipartStore>>) {
     shared().insert(name.to_owned(), (Objects { objects, parts }, Late::Possible));
 }

@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p weir-state --features failpoints --test failpoints`
 #![cfg(feature = "failpoints")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! A storage of objects with retries, whose errors say which object of which storage failed to do what.
+//! A storage of objects with retries, whose errors say which object of which storage failed to do what
+//! (over 400 lines: one call after the other, all with the same retries and errors).
 
 use std::collections::HashSet;
 use std::future::Future;

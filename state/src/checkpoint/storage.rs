@@ -1,5 +1,4 @@
-//! A storage of objects with retries, whose errors say which object of which storage failed to do what
-//! (over 400 lines: one call after the other, all with the same retries and errors).
+//! A storage of objects with retries, whose errors say which object of which storage failed to do what.
 
 use std::collections::HashSet;
 use std::future::Future;

@@ -1,6 +1,6 @@
 //! What checkpoints and RocksDB cost the keyed count of `exchange`, against the same job in memory without checkpoints.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use weir_engine::prelude::*;
@@ -9,12 +9,25 @@ use crate::cli::Scale;
 use crate::exchange::{expected, weir};
 use crate::measure::{Comparison, alternate, peak_rss_mib};
 
-/// Enough for about a minute at 80 M records/s.
-const RECORDS: u64 = 5_000_000_000;
+/// How long a run should take.
+const RUN: Duration = Duration::from_secs(60);
+/// Tells how fast the job is on this machine.
+const TRIAL: u64 = 50_000_000;
 
-/// Long runs: a pair is enough to see a few percent.
+/// Long runs: three pairs are enough to see a few percent.
 fn rounds(scale: Scale) -> usize {
-    if scale.smoke { 1 } else { 2.min(scale.rounds) }
+    if scale.smoke { 1 } else { 3.min(scale.rounds) }
+}
+
+/// So many that a run takes as long as it should.
+fn records(scale: Scale) -> anyhow::Result<u64> {
+    if scale.smoke {
+        return Ok(TRIAL / 10);
+    }
+    let began = Instant::now();
+    weir(TRIAL, |job| job.state(StateBackend::memory()))?;
+    let trials = RUN.as_secs_f64() / began.elapsed().as_secs_f64();
+    Ok((trials * TRIAL as f64) as u64 / 2 * 2)
 }
 
 fn compare(
@@ -25,10 +38,10 @@ fn compare(
     state: fn() -> StateBackend,
     target: &str,
 ) -> anyhow::Result<Comparison> {
-    let n = scale.records(RECORDS);
+    let n = records(scale)?;
     let wanted = expected(n);
     let folder = tempfile::tempdir()?;
-    let ours = || {
+    let mut ours = || {
         let url = folder.path().display().to_string();
         let checkpoints = Checkpoints::to(url).every(every).start_from(StartFrom::Fresh);
         let (got, complete) = weir(n, |job| job.state(state()).checkpoints(checkpoints))?;
@@ -36,17 +49,21 @@ fn compare(
         ensure!(scale.smoke || complete >= least, "{complete} checkpoints completed, {least} are wanted");
         Ok(None)
     };
-    let theirs = || {
+    let mut theirs = || {
         let (got, _) = weir(n, |job| job.state(StateBackend::memory()))?;
         ensure!(got == wanted, "sum and records {got:?}, expected {wanted:?}");
         Ok(None)
     };
-    let rounds = alternate(rounds(scale), ours, theirs)?;
+    // One pair at a time: a minute needs no warming up.
+    let mut pairs = Vec::new();
+    for _ in 0..rounds(scale) {
+        pairs.extend(alternate(1, &mut ours, &mut theirs)?);
+    }
     Ok(Comparison {
         what,
         baseline: "memory, none",
         records: n,
-        rounds,
+        rounds: pairs,
         target: target.into(),
         peak_rss_mib: peak_rss_mib(),
     })

@@ -180,11 +180,74 @@ fn large(keys: u64, records: u64, zipf: bool) -> Result<(), StateError> {
         buffers >> 20
     );
     let folder = tempfile::tempdir().map_err(io)?;
-    let mut batch = Vec::new();
+    // First, so that the memory of the process is its own.
+    let cached = large_cached(folder.path(), keys, records, zipf, [cache, blocks, buffers])?;
+    let plain = large_plain(folder.path(), keys, records, zipf, Resources::new(blocks + cache, buffers))?;
+    println!("{:.2} times as fast", plain.as_secs_f64() / cached.as_secs_f64());
+    Ok(())
+}
 
-    let plain_folder = folder.path().join("plain");
+fn large_cached(
+    folder: &Path,
+    keys: u64,
+    records: u64,
+    zipf: bool,
+    [cache, blocks, buffers]: [usize; 3],
+) -> Result<Duration, StateError> {
+    let before = resident();
+    let store = store(folder, cache, Resources::new(blocks, buffers))?;
+    let mut map: StateMap<u64, Value> = store.state_map(Table::new("large"))?;
+    for key in 0..keys {
+        map.insert(key_hash(&key), key, [0, 1 << 60, 1 << 61, 1 << 62])?;
+        if key % BATCH as u64 == 0 {
+            map.batch_end()?;
+        }
+    }
+    let mut snapshot = Snapshot::default();
+    map.freeze(&mut snapshot)?;
+    store.write_out(snapshot, &folder.join("map-frozen"))?;
+    let mut batch = Vec::new();
+    let mut source = Keys::new(keys, zipf);
+    let (mut most, mut most_resident) = (0, 0);
+    let begun = Instant::now();
+    for n in 0..records / BATCH as u64 {
+        source.batch(&mut batch);
+        map.prefetch(batch.iter().map(|(hash, key)| (*hash, key)))?;
+        for (hash, key) in batch.drain(..) {
+            map.get_or_insert_with(hash, key, || [0; 4])?[0] += 1;
+        }
+        map.batch_end()?;
+        most = most.max(store.cached_bytes());
+        if n % 256 == 0 {
+            most_resident = most_resident.max(resident());
+        }
+    }
+    let took = begun.elapsed();
+    told("StateMap", records, took);
+    let budget = (cache + blocks + buffers) as u64;
+    let taken = most_resident - before;
+    println!(
+        "{} MB cached at most; the process took {} MB, {:.2} of the budget; {:?}",
+        most >> 20,
+        taken >> 20,
+        taken as f64 / budget as f64,
+        store.backend().usage()
+    );
+    let mut sum = 0;
+    map.for_each(|_, value| sum += value[0])?;
+    assert_eq!(sum, records);
+    Ok(took)
+}
+
+fn large_plain(
+    folder: &Path,
+    keys: u64,
+    records: u64,
+    zipf: bool,
+    resources: Resources,
+) -> Result<Duration, StateError> {
     let never: weir_state::backend::Droppable = Arc::new(|| Box::new(|_, _| false));
-    let plain = RocksBackend::create(&plain_folder, &Resources::new(blocks + cache, buffers), never)?;
+    let plain = RocksBackend::create(&folder.join("plain"), &resources, never)?;
     let mut write = WriteBatch::default();
     for key in 0..keys {
         write.put(&key.to_be_bytes(), &[0; 32]);
@@ -194,7 +257,8 @@ fn large(keys: u64, records: u64, zipf: bool) -> Result<(), StateError> {
         }
     }
     plain.write(&write)?;
-    plain.freeze(&folder.path().join("plain-frozen"))?;
+    plain.freeze(&folder.join("plain-frozen"))?;
+    let mut batch = Vec::new();
     let mut source = Keys::new(keys, zipf);
     let mut value = Vec::new();
     let begun = Instant::now();
@@ -209,51 +273,21 @@ fn large(keys: u64, records: u64, zipf: bool) -> Result<(), StateError> {
             plain.write(&write)?;
         }
     }
-    let plain_took = begun.elapsed();
-    told("get and put each", records, plain_took);
+    let took = begun.elapsed();
+    told("get and put each", records, took);
     let mut sum = 0;
     plain.scan(&[], &[], &mut |_, value| {
         sum += u64::from_le_bytes(value[..8].try_into().unwrap_or_default());
         std::ops::ControlFlow::Continue(())
     })?;
     assert_eq!(sum, records);
-    drop(plain);
+    Ok(took)
+}
 
-    let store = store(folder.path(), cache, Resources::new(blocks, buffers))?;
-    let mut map: StateMap<u64, Value> = store.state_map(Table::new("large"))?;
-    for key in 0..keys {
-        map.insert(key_hash(&key), key, [0, 1 << 60, 1 << 61, 1 << 62])?;
-        if key % BATCH as u64 == 0 {
-            map.batch_end()?;
-        }
-    }
-    let mut snapshot = Snapshot::default();
-    map.freeze(&mut snapshot)?;
-    store.write_out(snapshot, &folder.path().join("map-frozen"))?;
-    let mut source = Keys::new(keys, zipf);
-    let mut most = 0;
-    let begun = Instant::now();
-    for _ in 0..records / BATCH as u64 {
-        source.batch(&mut batch);
-        map.prefetch(batch.iter().map(|(hash, key)| (*hash, key)))?;
-        for (hash, key) in batch.drain(..) {
-            map.get_or_insert_with(hash, key, || [0; 4])?[0] += 1;
-        }
-        map.batch_end()?;
-        most = most.max(store.cached_bytes());
-    }
-    let took = begun.elapsed();
-    told("StateMap", records, took);
-    let mut sum = 0;
-    map.for_each(|_, value| sum += value[0])?;
-    assert_eq!(sum, records);
-    println!(
-        "{:.2} times as fast; {} MB cached at most; {:?}",
-        plain_took.as_secs_f64() / took.as_secs_f64(),
-        most >> 20,
-        store.backend().usage()
-    );
-    Ok(())
+/// Memory of the process in bytes, where the system says it.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).map_or(0, |pages| pages * 4096)
 }
 
 /// Freezes again and again while records flow, and says how long the flow was held up.

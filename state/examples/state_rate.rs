@@ -300,18 +300,27 @@ fn freeze(keys: u64) -> Result<(), StateError> {
     let mut written = Vec::new();
     let mut batch = Vec::new();
     let mut records = 0;
-    for round in 0..10 {
-        for key in 0..keys {
-            batch.push((key_hash(&key), key));
-            if batch.len() == BATCH || key + 1 == keys {
-                let begun = Instant::now();
-                records += batch.len() as u64;
-                for (hash, key) in batch.drain(..) {
-                    *map.get_or_insert_with(hash, key, || 0)? += 1;
+    let mut writing: Option<thread::JoinHandle<Result<Duration, StateError>>> = None;
+    for round in 0..20 {
+        // All keys change, again and again until the snapshot before is written: a job begins no checkpoint earlier.
+        let mut whole = false;
+        while !whole || writing.as_ref().is_some_and(|w| !w.is_finished()) {
+            for key in 0..keys {
+                batch.push((key_hash(&key), key));
+                if batch.len() == BATCH || key + 1 == keys {
+                    let begun = Instant::now();
+                    records += batch.len() as u64;
+                    for (hash, key) in batch.drain(..) {
+                        *map.get_or_insert_with(hash, key, || 0)? += 1;
+                    }
+                    map.batch_end()?;
+                    batches.push(begun.elapsed());
                 }
-                map.batch_end()?;
-                batches.push(begun.elapsed());
             }
+            whole = true;
+        }
+        if let Some(writing) = writing.take() {
+            written.push(writing.join().expect("a writer does not panic")?);
         }
         let begun = Instant::now();
         let mut snapshot = Snapshot::default();
@@ -322,18 +331,24 @@ fn freeze(keys: u64) -> Result<(), StateError> {
             let begun = Instant::now();
             writer.0.write_out(snapshot, &writer.1).map(|_| begun.elapsed())
         });
-        written.push(thread.map_err(io)?);
+        writing = Some(thread.map_err(io)?);
     }
-    let written: Vec<Duration> =
-        written.into_iter().map(|t| t.join().expect("a writer does not panic")).collect::<Result<_, _>>()?;
+    if let Some(writing) = writing {
+        written.push(writing.join().expect("a writer does not panic")?);
+    }
     let mut sum = 0;
     map.for_each(|_, n| sum += n)?;
     assert_eq!(sum, records);
     pauses.sort();
     batches.sort();
     let at = |all: &[Duration], share: f64| all[((all.len() - 1) as f64 * share) as usize];
-    println!("{keys} dirty entries, 10 barriers");
-    println!("freeze: median {:?}, most {:?}", at(&pauses, 0.5), at(&pauses, 1.0));
+    println!("{keys} dirty entries, {} barriers", pauses.len());
+    println!(
+        "freeze: median {:?}, p99 {:?}, most {:?}",
+        at(&pauses, 0.5),
+        at(&pauses, 0.99),
+        at(&pauses, 1.0)
+    );
     println!(
         "a batch of {BATCH}: median {:?}, p99 {:?}, p999 {:?}, most {:?}",
         at(&batches, 0.5),
@@ -341,7 +356,13 @@ fn freeze(keys: u64) -> Result<(), StateError> {
         at(&batches, 0.999),
         at(&batches, 1.0)
     );
-    println!("written off the thread in {written:?}; waited {:?}", store.waited());
+    written.sort();
+    println!(
+        "written off the thread: median {:?}, most {:?}; waited {:?}",
+        at(&written, 0.5),
+        at(&written, 1.0),
+        store.waited()
+    );
     Ok(())
 }
 

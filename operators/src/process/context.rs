@@ -150,7 +150,8 @@ impl<K: Key, S: State + Default> KeyedContext<'_, K, S> {
     ///
     /// # Errors
     /// What is kept cannot be read: pass the error on.
-    #[inline]
+    // Inlined into the loop over a batch, the probes of records that follow each other overlap in the processor.
+    #[inline(always)]
     pub fn state(&mut self) -> Result<&mut S> {
         let place = match self.place {
             Some(place) => place,

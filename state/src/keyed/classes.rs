@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 const CLASSES: usize = 64;
 const CELLS: usize = 4096;
 /// Above this many entries there are 64 classes.
-const SMALL: usize = 16 << 10;
+const SMALL: usize = 256 << 10;
 
 /// Which class a cell of the hashes belongs to.
 static CLASS_OF: [u8; CELLS] = {
@@ -144,7 +144,7 @@ impl<E> Classes<E> {
 
     /// # Panics
     /// When the place is stale and empty.
-    #[inline]
+    #[inline(always)]
     pub(super) fn at_mut(&mut self, place: Place) -> &mut E {
         let entry = self.tables[place.class as usize].get_bucket_mut(place.bucket as usize);
         entry.expect("a place is used before the table changes")

@@ -68,7 +68,7 @@ impl<K: Key, V: State> StateMap<K, V> {
     ///
     /// # Errors
     /// The backend's.
-    #[inline]
+    #[inline(always)]
     pub fn find_or_insert_with(
         &mut self,
         hash: KeyHash,
@@ -77,7 +77,7 @@ impl<K: Key, V: State> StateMap<K, V> {
     ) -> Result<Place, StateError> {
         match self.cache.find(hash.in_group(), key)? {
             Some(place) => Ok(place),
-            None => self.cache.insert(hash.in_group(), key.clone(), One { value: value(), touched: () }),
+            None => self.insert_absent(hash, key.clone(), value()),
         }
     }
 
@@ -122,9 +122,15 @@ impl<K: Key, V: State> StateMap<K, V> {
     ) -> Result<&mut V, StateError> {
         let place = match self.cache.find(hash.in_group(), &key)? {
             Some(place) => place,
-            None => self.cache.insert(hash.in_group(), key, One { value: value(), touched: () })?,
+            None => self.insert_absent(hash, key, value())?,
         };
         Ok(self.at(place))
+    }
+
+    /// Out of the way of who finds what is there.
+    #[inline(never)]
+    fn insert_absent(&mut self, hash: KeyHash, key: K, value: V) -> Result<Place, StateError> {
+        self.cache.insert(hash.in_group(), key, One { value, touched: () })
     }
 
     /// Gives the key this value, whatever it had. Asks no disk.

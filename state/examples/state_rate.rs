@@ -227,7 +227,7 @@ fn large_cached(
     let budget = (cache + blocks + buffers) as u64;
     let taken = most_resident - before;
     println!(
-        "{} MB cached at most; the process took {} MB, {:.2} of the budget; {:?}",
+        "{} MB cached at most; {map:?}; the process took {} MB, {:.2} of the budget; {:?}",
         most >> 20,
         taken >> 20,
         taken as f64 / budget as f64,

@@ -27,7 +27,9 @@ pub struct StateMap<K, V> {
 
 impl<K, V> fmt::Debug for StateMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StateMap({} live, {} settled)", self.cache.live.len(), self.cache.settled.len())
+        let (live, settled) = (&self.cache.live, &self.cache.settled);
+        let tables = (live.bytes() + settled.bytes()) >> 20;
+        write!(f, "StateMap({} live, {} settled, {tables} MiB of tables)", live.len(), settled.len())
     }
 }
 

@@ -12,8 +12,9 @@ use hashbrown::HashTable;
 
 const CLASSES: usize = 64;
 const CELLS: usize = 4096;
-/// Above this many entries there are 64 classes.
-const SMALL: usize = 256 << 10;
+/// Above this many entries there are 64 classes. Up to there one table is about as large as what a core caches by itself: 64 of
+/// them, and the way to the right one, would only take more of that.
+const SMALL: usize = 64 << 10;
 
 /// Which class a cell of the hashes belongs to.
 static CLASS_OF: [u8; CELLS] = {

@@ -58,7 +58,7 @@ fn the_first_share_is_twice_the_last() {
 
 #[test]
 fn everything_is_walked_once_around_and_taken_once() {
-    for n in [0, 100, 50_000] {
+    for n in [0, 100, 150_000] {
         let mut table = filled(n);
         let mut cursor = Cursor { stripe: 9, class: 7, bucket: 3 };
         let mut seen = Vec::new();
@@ -88,10 +88,10 @@ fn everything_is_walked_once_around_and_taken_once() {
 
 #[test]
 fn merging_moves_the_fewer() {
-    let mut into = filled(40_000);
+    let mut into = filled(80_000);
     let mut from = Classes::default();
     from.spread(slot_of);
-    for key in 40_000..100_000 {
+    for key in 80_000..200_000 {
         from.insert(slot(key), (key, 1), slot_of);
     }
     let moved: usize = from
@@ -100,8 +100,8 @@ fn merging_moves_the_fewer() {
         .enumerate()
         .map(|(class, table)| into.merge(class, table, slot_of))
         .sum();
-    assert_eq!((moved, into.len()), (40_000, 100_000));
-    assert_eq!(keys(&into), (0..100_000).collect::<Vec<_>>());
+    assert_eq!((moved, into.len()), (80_000, 200_000));
+    assert_eq!(keys(&into), (0..200_000).collect::<Vec<_>>());
     let sum: usize = into.tables.iter().map(HashTable::allocation_size).sum();
     assert_eq!(into.bytes(), sum);
 }

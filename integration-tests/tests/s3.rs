@@ -19,8 +19,8 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use weir_state::backend::LocalFile;
 use weir_state::checkpoint::{
-    CheckpointError, CheckpointStore, Kind, Lease, MANIFEST_FORMAT, Manifest, Mode, OperatorState, Part,
-    Pending, Retry, StoreOptions,
+    CheckpointError, CheckpointStore, Kind, Lease, Manifest, OperatorState, Part, Pending, Retry,
+    StoreOptions,
 };
 use weir_state::store::{LocalPart, PartFormat};
 
@@ -109,25 +109,9 @@ fn frozen(folder: &Path, names: &[&str]) -> LocalPart {
 }
 
 fn manifest(pending: &Pending, part: Part) -> Manifest {
-    Manifest {
-        format: MANIFEST_FORMAT,
-        job: JOB.into(),
-        lineage: "first".into(),
-        id: pending.id(),
-        epoch: 0,
-        kind: pending.kind(),
-        attempt: 1,
-        key_groups: 128,
-        triggered_ms: 0,
-        completed_ms: 0,
-        mode: Mode::ExactlyOnce,
-        operators: vec![OperatorState {
-            uid: "window".into(),
-            kind: "window".into(),
-            parallelism: 1,
-            parts: vec![part],
-        }],
-    }
+    let window =
+        OperatorState { uid: "window".into(), kind: "window".into(), parallelism: 1, parts: vec![part] };
+    pending.manifest(vec![window])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 
 use weir_state::backend::{BackendKind, Resources};
 use weir_state::checkpoint::{
-    CheckpointStore, Lease, MANIFEST_FORMAT, Manifest, Mode, OperatorState, Part, Saved, StoreOptions,
-    UploadReport,
+    CheckpointStore, Lease, OperatorState, Part, Saved, StoreOptions, UploadReport,
 };
 use weir_state::keyed::{StateMap, Table};
 use weir_state::store::{RestoredPart, Snapshot, Store, StoreConfig};
@@ -110,7 +109,13 @@ impl Life<'_> {
         let local = tokio::task::spawn_blocking(move || store.write_out(snapshot, &cut)).await??;
         let pending = self.storage.begin(id);
         let report = pending.upload_part("large", local, self.saved.as_ref().map(part)).await?;
-        let saved = self.storage.publish(&pending, manifest(id, report.part.clone()), self.lease).await?;
+        let large = OperatorState {
+            uid: "large".into(),
+            kind: "process".into(),
+            parallelism: 1,
+            parts: vec![report.part.clone()],
+        };
+        let saved = self.storage.publish(&pending, pending.manifest(vec![large]), self.lease).await?;
         self.saved = Some(saved);
         self.storage.retain(1, self.lease).await?;
         // Those before are not needed to upload the next.
@@ -200,25 +205,6 @@ fn open(folder: &Path, restored: Vec<RestoredPart>) -> Done<Store> {
 
 fn part(saved: &Saved) -> &Part {
     &saved.manifest().operators[0].parts[0]
-}
-
-fn manifest(id: u64, part: Part) -> Manifest {
-    let large =
-        OperatorState { uid: "large".into(), kind: "process".into(), parallelism: 1, parts: vec![part] };
-    Manifest {
-        format: MANIFEST_FORMAT,
-        job: "incremental".into(),
-        lineage: "benchmark".into(),
-        id,
-        epoch: 0,
-        kind: weir_state::checkpoint::Kind::Checkpoint,
-        attempt: 1,
-        key_groups: KEY_GROUPS,
-        triggered_ms: 0,
-        completed_ms: 0,
-        mode: Mode::ExactlyOnce,
-        operators: vec![large],
-    }
 }
 
 /// Keys lie in the order of their groups, and in these by number.

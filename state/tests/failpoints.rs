@@ -12,8 +12,7 @@ use fail::FailScenario;
 use futures_util::FutureExt;
 use weir_state::backend::LocalFile;
 use weir_state::checkpoint::{
-    CheckpointError, CheckpointStore, Lease, MANIFEST_FORMAT, Manifest, Mode, OperatorState, Part, Saved,
-    StoreOptions,
+    CheckpointError, CheckpointStore, Lease, OperatorState, Part, Saved, StoreOptions,
 };
 use weir_state::store::{LocalPart, PartFormat};
 
@@ -55,25 +54,13 @@ async fn checkpoint(
     }
     let pending = store.begin(id);
     let report = pending.upload_part("window", frozen(local, &names), previous).await?;
-    let manifest = Manifest {
-        format: MANIFEST_FORMAT,
-        job: JOB.into(),
-        lineage: "first".into(),
-        id,
-        epoch: 0,
-        kind: pending.kind(),
-        attempt: 1,
-        key_groups: 128,
-        triggered_ms: 0,
-        completed_ms: 0,
-        mode: Mode::ExactlyOnce,
-        operators: vec![OperatorState {
-            uid: "window".into(),
-            kind: "window".into(),
-            parallelism: 1,
-            parts: vec![report.part],
-        }],
+    let window = OperatorState {
+        uid: "window".into(),
+        kind: "window".into(),
+        parallelism: 1,
+        parts: vec![report.part],
     };
+    let manifest = pending.manifest(vec![window]);
     let saved = store.publish(&pending, manifest, lease).await?;
     store.retain(2, lease).await?;
     Ok(saved)

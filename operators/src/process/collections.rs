@@ -31,6 +31,9 @@ impl<K: Key, T: State> Kind<K> for List<T> {
     fn prefetch(held: &mut Self::Held, keys: &[(KeyHash, &K)]) -> Result<(), StateError> {
         held.prefetch(keys.iter().copied())
     }
+    fn clear(held: &mut Self::Held, hash: KeyHash, key: &K) {
+        held.clear(hash, key);
+    }
 }
 
 impl<K: Key, T: State> Named<K, List<T>> {
@@ -81,16 +84,6 @@ impl<K: Key, T: State> Named<K, List<T>> {
         let (hash, key) = cx.at();
         Ok(self.held()?.set(hash, key, elements)?)
     }
-
-    /// Takes the list away.
-    ///
-    /// # Errors
-    /// As said of [`Named`](super::Named).
-    pub fn clear<S>(&mut self, cx: &KeyedContext<'_, K, S>) -> Result<()> {
-        let (hash, key) = cx.at();
-        self.held()?.clear(hash, key);
-        Ok(())
-    }
 }
 
 /// See [`MapState`](super::MapState).
@@ -112,6 +105,9 @@ impl<K: Key, M: Key, V: State> Kind<K> for Map<M, V> {
     /// Which entries will be asked for is not known.
     fn prefetch(_: &mut Self::Held, _: &[(KeyHash, &K)]) -> Result<(), StateError> {
         Ok(())
+    }
+    fn clear(held: &mut Self::Held, hash: KeyHash, key: &K) {
+        held.clear(hash, key);
     }
 }
 
@@ -189,15 +185,5 @@ impl<K: Key, M: Key, V: State> Named<K, Map<M, V>> {
     pub fn is_empty<S>(&mut self, cx: &KeyedContext<'_, K, S>) -> Result<bool> {
         let (hash, key) = cx.at();
         Ok(self.held()?.is_empty(hash, key)?)
-    }
-
-    /// Takes all entries away.
-    ///
-    /// # Errors
-    /// As said of [`Named`](super::Named).
-    pub fn clear<S>(&mut self, cx: &KeyedContext<'_, K, S>) -> Result<()> {
-        let (hash, key) = cx.at();
-        self.held()?.clear(hash, key);
-        Ok(())
     }
 }

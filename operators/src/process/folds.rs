@@ -42,6 +42,9 @@ impl<K: Key, V: State, F: Fn(&mut V, V) + Clone> Kind<K> for Reducing<V, F> {
     fn prefetch(held: &mut Self::Held, keys: &[(KeyHash, &K)]) -> Result<(), StateError> {
         held.prefetch(keys.iter().copied())
     }
+    fn clear(held: &mut Self::Held, hash: KeyHash, key: &K) {
+        held.clear(hash, key);
+    }
 }
 
 impl<K: Key, V: State, F: Fn(&mut V, V) + Clone> Named<K, Reducing<V, F>> {
@@ -69,16 +72,6 @@ impl<K: Key, V: State, F: Fn(&mut V, V) + Clone> Named<K, Reducing<V, F>> {
     pub fn get<S>(&mut self, cx: &KeyedContext<'_, K, S>) -> Result<Option<&V>> {
         let (hash, key) = cx.at();
         Ok(self.held()?.get(hash, key)?)
-    }
-
-    /// Forgets what was added.
-    ///
-    /// # Errors
-    /// The state is not open.
-    pub fn clear<S>(&mut self, cx: &KeyedContext<'_, K, S>) -> Result<()> {
-        let (hash, key) = cx.at();
-        self.held()?.clear(hash, key);
-        Ok(())
     }
 }
 
@@ -128,6 +121,9 @@ impl<K: Key, In, A: Aggregate<In>> Kind<K> for Aggregating<In, A> {
     fn prefetch(held: &mut Self::Held, keys: &[(KeyHash, &K)]) -> Result<(), StateError> {
         held.prefetch(keys.iter().copied())
     }
+    fn clear(held: &mut Self::Held, hash: KeyHash, key: &K) {
+        held.clear(hash, key);
+    }
 }
 
 impl<K: Key, In, A: Aggregate<In>> Named<K, Aggregating<In, A>> {
@@ -155,15 +151,5 @@ impl<K: Key, In, A: Aggregate<In>> Named<K, Aggregating<In, A>> {
     pub fn get<S>(&mut self, cx: &KeyedContext<'_, K, S>) -> Result<Option<A::Out>> {
         let (hash, key) = cx.at();
         Ok(self.held()?.get(hash, key)?)
-    }
-
-    /// Forgets what was added.
-    ///
-    /// # Errors
-    /// The state is not open.
-    pub fn clear<S>(&mut self, cx: &KeyedContext<'_, K, S>) -> Result<()> {
-        let (hash, key) = cx.at();
-        self.held()?.clear(hash, key);
-        Ok(())
     }
 }

@@ -79,6 +79,8 @@ pub(super) mod sealed {
         /// # Errors
         /// What is kept cannot be read.
         fn prefetch(held: &mut Self::Held, keys: &[(KeyHash, &K)]) -> Result<(), StateError>;
+        /// Forgets what is kept of a key.
+        fn clear(held: &mut Self::Held, hash: KeyHash, key: &K);
     }
 }
 
@@ -105,6 +107,16 @@ impl<K: Key, D: Kind<K>> Named<K, D> {
     /// The name.
     pub fn name(&self) -> &str {
         self.table.name()
+    }
+
+    /// Forgets what is kept of the key. Asks no disk.
+    ///
+    /// # Errors
+    /// The state is not open.
+    pub fn clear<S>(&mut self, cx: &KeyedContext<'_, K, S>) -> Result<()> {
+        let (hash, key) = cx.at();
+        D::clear(self.held()?, hash, key);
+        Ok(())
     }
 
     #[inline]
@@ -168,6 +180,9 @@ impl<K: Key, V: State> Kind<K> for Value<V> {
     fn prefetch(held: &mut Self::Held, keys: &[(KeyHash, &K)]) -> Result<(), StateError> {
         held.prefetch(keys.iter().copied())
     }
+    fn clear(held: &mut Self::Held, hash: KeyHash, key: &K) {
+        held.clear(hash, key);
+    }
 }
 
 impl<K: Key, V: State> Named<K, Value<V>> {
@@ -219,16 +234,6 @@ impl<K: Key, V: State> Named<K, Value<V>> {
     pub fn set<S>(&mut self, cx: &KeyedContext<'_, K, S>, value: V) -> Result<()> {
         let (hash, key) = cx.at();
         Ok(self.held()?.set(hash, key, value)?)
-    }
-
-    /// Takes the value away.
-    ///
-    /// # Errors
-    /// As said of [`Named`].
-    pub fn clear<S>(&mut self, cx: &KeyedContext<'_, K, S>) -> Result<()> {
-        let (hash, key) = cx.at();
-        self.held()?.clear(hash, key);
-        Ok(())
     }
 }
 

@@ -9,11 +9,12 @@ use tokio::sync::watch;
 
 use super::books::Stage;
 use super::error::{CheckpointError, Result};
-use super::manifest::{Kind, Part};
+use super::manifest::{Kind, MANIFEST_FORMAT, Manifest, Mode, OperatorState, Part};
 use super::names;
 use super::progress::Progress;
 use super::store::Inner;
 use super::upload::{self, UploadReport};
+use crate::key::KEY_GROUPS;
 use crate::store::LocalPart;
 
 /// A checkpoint or savepoint that is being written; clones are the same one.
@@ -52,6 +53,25 @@ impl Pending {
     /// Whether this is a checkpoint or a savepoint.
     pub fn kind(&self) -> Kind {
         self.making().kind
+    }
+
+    /// The manifest of this with these operators, for a caller without a job's plan, lineage, attempt and clock: those fields are
+    /// an empty lineage, the first attempt, [`KEY_GROUPS`] and times of 0.
+    pub fn manifest(&self, operators: Vec<OperatorState>) -> Manifest {
+        Manifest {
+            format: MANIFEST_FORMAT,
+            job: self.making().store.job.clone(),
+            lineage: String::new(),
+            id: self.id(),
+            epoch: 0,
+            kind: self.kind(),
+            attempt: 1,
+            key_groups: KEY_GROUPS,
+            triggered_ms: 0,
+            completed_ms: 0,
+            mode: Mode::ExactlyOnce,
+            operators,
+        }
     }
 
     /// How the uploads stand, readable at any time.

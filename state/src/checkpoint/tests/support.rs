@@ -81,25 +81,10 @@ pub(in crate::checkpoint) fn over(faulty: &FaultyStore, options: StoreOptions) -
 }
 
 pub(in crate::checkpoint) fn manifest(pending: &Pending, parts: Vec<Part>) -> Manifest {
-    Manifest {
-        format: MANIFEST_FORMAT,
-        job: JOB.into(),
-        lineage: "first".into(),
-        id: pending.id(),
-        epoch: 0,
-        kind: pending.kind(),
-        attempt: 1,
-        key_groups: 128,
-        triggered_ms: 1_000,
-        completed_ms: 2_000,
-        mode: Mode::ExactlyOnce,
-        operators: vec![OperatorState {
-            uid: "window".into(),
-            kind: "window".into(),
-            parallelism: parts.len(),
-            parts,
-        }],
-    }
+    let window =
+        OperatorState { uid: "window".into(), kind: "window".into(), parallelism: parts.len(), parts };
+    let made = pending.manifest(vec![window]);
+    Manifest { lineage: "first".into(), triggered_ms: 1_000, completed_ms: 2_000, ..made }
 }
 
 /// Takes a whole checkpoint of one subtask.

@@ -176,11 +176,11 @@ target_folder() {
     for other in .cargo/config "$file"; do
         if [[ -e "$other" ]] && ! head -n 1 "$other" | grep -qxF "$MARK"; then
             say "$other is your own: left alone"
-            [[ -z "$ROCKSDB" ]] || say "to link the RocksDB that is built, add to it:" "$(rocksdb_section)"
+            say "add to it:" "$(env_section)"
             return
         fi
     done
-    text="$MARK$(build_section)$(rocksdb_section)"
+    text="$MARK$(build_section)$(env_section)"
     if [[ ! -e "$file" || "$(<"$file")" != "$text" ]]; then
         mkdir -p .cargo
         printf '%s\n' "$text" >"$file.new.$$"
@@ -195,10 +195,12 @@ quoted() {
     printf '"%s"' "${text//\"/\\\"}"
 }
 
-# The variables that librocksdb-sys reads; here rather than exported, so that plain cargo sees what make sees.
-rocksdb_section() {
+# The variables that the crates of C libraries read; here rather than exported, so that plain cargo sees what make sees.
+env_section() {
+    # The allocator gives memory back within a second instead of ten: a process should not take more than its plan says.
+    printf '\n\n[env]\nJEMALLOC_SYS_WITH_MALLOC_CONF = "dirty_decay_ms:1000,muzzy_decay_ms:0"'
     [[ -n "$ROCKSDB" ]] || return 0
-    printf '\n\n[env]\nROCKSDB_LIB_DIR = %s\nROCKSDB_STATIC = "1"' "$(quoted "$ROCKSDB")"
+    printf '\nROCKSDB_LIB_DIR = %s\nROCKSDB_STATIC = "1"' "$(quoted "$ROCKSDB")"
 }
 
 # Where builds go, unless somebody has said so already. What it says goes to stderr: its output is a part of the file.

@@ -30,6 +30,7 @@ mod home;
 mod list_state;
 mod locked;
 mod map_state;
+mod marked;
 mod spaces;
 mod spec;
 mod state_map;

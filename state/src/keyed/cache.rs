@@ -16,26 +16,27 @@ use super::coder::Layout;
 use super::drain::Drain;
 use super::generation::{COPY, DIRTY, Entry, Groups, Pending, SEEN, SHADOWED, STORED, Void};
 use super::home::Home;
-use super::upkeep::Account;
+use super::marked::Marked;
+use super::upkeep::{Account, in_tables};
 use crate::error::StateError;
 use crate::key::key_hash;
 use crate::keyed::State;
 
 /// A settled generation on its way into the settled tier, class by class.
 pub(super) struct Thaw<E> {
-    pub(super) tables: Vec<HashTable<E>>,
+    pub(super) tables: Vec<Marked<E>>,
     /// Classes before this one are done.
     pub(super) next: usize,
 }
 
 impl<E> Thaw<E> {
-    fn remove(&mut self, slot: u64, same: impl FnMut(&E) -> bool) -> Option<E> {
+    fn remove(&mut self, slot: u64, same: impl FnMut(&E) -> bool) -> Option<(E, u8)> {
         let class = class_among(slot, self.tables.len());
-        Some(self.tables[class].find_entry(slot, same).ok()?.remove().0)
+        self.tables[class].remove(slot, same)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.tables[self.next..].iter().map(HashTable::len).sum()
+        self.tables[self.next..].iter().map(Marked::len).sum()
     }
 }
 
@@ -104,11 +105,12 @@ pub(super) fn slot_of<K: Key, C>(entry: &Entry<K, C>) -> u64 {
 impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     /// `groups`: where the backend may hold something of it.
     pub(super) fn new(home: Arc<Home<K, C::Value>>, namespace: Option<i64>, groups: Groups) -> Self {
+        let most = home.ledger.limit / in_tables::<K, C>();
         Cache {
-            live: Classes::default(),
+            live: Classes::of_at_most(most),
             pending: None,
             thaw: None,
-            settled: Classes::default(),
+            settled: Classes::of_at_most(most),
             gone: Classes::default(),
             absent: HashTable::new(),
             complete: groups.is_empty(),
@@ -141,14 +143,26 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         self.live.at(place)
     }
 
+    /// The entry, to be read; it stays in memory longer for that.
+    ///
+    /// # Panics
+    /// When the place is stale and empty.
+    #[inline]
+    pub(super) fn read(&mut self, place: Place) -> &Entry<K, C> {
+        let (entry, marks) = self.live.at_mut(place);
+        *marks |= SEEN;
+        entry
+    }
+
     /// The entry, to be changed: it goes with the next snapshot.
     ///
     /// # Panics
     /// When the place is stale and empty.
     #[inline]
     pub(super) fn at_mut(&mut self, place: Place) -> &mut Entry<K, C> {
-        let entry = self.live.at_mut(place);
-        entry.flags |= DIRTY | SEEN;
+        let (entry, marks) = self.live.at_mut(place);
+        // The first touch does not count as one: most of what is read from the disk is never asked for again, and is to go first.
+        *marks |= DIRTY | (*marks & DIRTY) << 1;
         entry
     }
 
@@ -182,8 +196,8 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         if self.gone.find(slot, |k| k == key).is_some() {
             return None;
         }
-        let entry = self.take_from_below(slot, key)?;
-        Some(self.live.insert(slot, entry, slot_of))
+        let (entry, marks) = self.take_from_below(slot, key)?;
+        Some(self.live.insert(slot, entry, marks, slot_of))
     }
 
     fn recall_from_below(&mut self, slot: u64, key: &K) -> Result<Option<Place>, StateError> {
@@ -202,8 +216,8 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         self.bytes = [bytes, value];
         Ok(match read? {
             Some(cell) => {
-                let entry = Entry { key: key.clone(), cell, flags: SEEN | STORED };
-                Some(self.live.insert(slot, entry, slot_of))
+                let entry = Entry { key: key.clone(), cell };
+                Some(self.live.insert(slot, entry, STORED, slot_of))
             }
             None => {
                 self.absent.insert_unique(slot, key.clone(), self::slot);
@@ -212,32 +226,31 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         })
     }
 
-    /// Takes the key's entry out of a tier below the live one, or a copy of it while it is frozen.
-    fn take_from_below(&mut self, slot: u64, key: &K) -> Option<Entry<K, C>> {
+    /// Takes the key's entry out of a tier below the live one, or a copy of it while it is frozen; with its marks.
+    fn take_from_below(&mut self, slot: u64, key: &K) -> Option<(Entry<K, C>, u8)> {
         if let Some(pending) = &self.pending {
             let mut class = pending.generation.entries.of(slot);
-            let found = class.find_mut(slot, |e| e.key == *key && e.flags & SHADOWED == 0);
-            if let Some(entry) = found {
-                entry.flags |= SHADOWED;
-                let (key, cell) = (entry.key.clone(), entry.cell.copied());
-                return Some(Entry { key, cell, flags: SEEN | STORED | COPY });
+            let found = class.find(slot, |e| e.key == *key).and_then(|bucket| class.at_mut(bucket));
+            if let Some((entry, marks)) = found.filter(|(_, marks)| **marks & SHADOWED == 0) {
+                *marks |= SHADOWED;
+                let copy = Entry { key: entry.key.clone(), cell: entry.cell.copied() };
+                return Some((copy, SEEN | STORED | COPY));
             }
         }
-        let here = |e: &Entry<K, C>| e.key == *key && e.flags & SHADOWED == 0;
-        let thawing = self.thaw.as_mut().and_then(|thaw| thaw.remove(slot, here));
-        if let Some(mut entry) = thawing {
+        let thawing = self.thaw.as_mut().and_then(|thaw| thaw.remove(slot, |e| e.key == *key));
+        if let Some((mut entry, _)) = thawing.filter(|(_, marks)| marks & SHADOWED == 0) {
             // Not yet visited since it was written.
             return match entry.cell.written(&self.home) {
-                After::Keep => Some(Entry { flags: SEEN | STORED, ..entry }),
+                After::Keep => Some((entry, SEEN | STORED)),
                 After::Forget => None,
                 After::Bury => {
-                    self.gone.insert(slot, entry.key, self::slot);
+                    self.gone.insert(slot, entry.key, 0, self::slot);
                     None
                 }
             };
         }
-        let entry = self.settled.remove(slot, |e| e.key == *key)?;
-        Some(Entry { flags: SEEN | STORED, ..entry })
+        let (entry, _) = self.settled.remove(slot, |e| e.key == *key)?;
+        Some((entry, SEEN | STORED))
     }
 
     /// True when the backend was asked already, or the deletion of the key is on its way.
@@ -276,8 +289,8 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
             cell.replaces_deleted();
         }
         let stored = deleted || !(self.complete || self.no_longer_absent(slot, &key));
-        let flags = DIRTY | SEEN | if stored { STORED } else { 0 };
-        Ok(self.live.insert(slot, Entry { key, cell, flags }, slot_of))
+        let marks = DIRTY | if stored { STORED } else { 0 };
+        Ok(self.live.insert(slot, Entry { key, cell }, marks, slot_of))
     }
 
     fn no_longer_absent(&mut self, slot: u64, key: &K) -> bool {
@@ -287,8 +300,8 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     /// Removes the key from wherever it is. Asks no disk.
     pub(super) fn remove(&mut self, slot: u64, key: &K) {
         self.bury_popped();
-        let stored = if let Some(entry) = self.live.remove(slot, |e| e.key == *key) {
-            entry.flags & STORED != 0
+        let stored = if let Some((_, marks)) = self.live.remove(slot, |e| e.key == *key) {
+            marks & STORED != 0
         } else if self.is_alone() || self.gone.find(slot, |k| k == key).is_some() {
             false
         } else if self.take_from_below(slot, key).is_some() {
@@ -299,7 +312,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
             !gone && !self.complete && !self.is_known_absent(slot, key)
         };
         if stored {
-            self.gone.insert(slot, key.clone(), self::slot);
+            self.gone.insert(slot, key.clone(), 0, self::slot);
         }
     }
 
@@ -357,8 +370,8 @@ impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
             }
             match One::read(&self.home, value) {
                 Ok(cell) => {
-                    let entry = Entry { key: key.clone(), cell, flags: STORED };
-                    self.live.insert(slot, entry, slot_of);
+                    let entry = Entry { key: key.clone(), cell };
+                    self.live.insert(slot, entry, STORED, slot_of);
                 }
                 Err(error) => failed = Err(error),
             }

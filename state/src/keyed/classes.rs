@@ -8,12 +8,12 @@
 
 use std::ops::Range;
 
-use hashbrown::HashTable;
+use super::marked::Marked;
 
 const CLASSES: usize = 64;
 const CELLS: usize = 4096;
-/// Above this many entries there are 64 classes. Up to there one table is about as large as what a core caches by itself: 64 of
-/// them, and the way to the right one, would only take more of that.
+/// Above this many entries there are 64 classes, or above fewer where memory is short. Up to there one table is about as large as
+/// what a core caches by itself: 64 of them, and the way to the right one, would only take more of that.
 const SMALL: usize = 64 << 10;
 
 /// Which class a cell of the hashes belongs to.
@@ -90,27 +90,39 @@ pub(super) enum Walk {
 /// Entries by slot, which is a hash turned by [`KeyHash::in_group`](crate::KeyHash::in_group) or as good.
 #[derive(Debug)]
 pub(super) struct Classes<E> {
-    tables: Vec<HashTable<E>>,
+    tables: Vec<Marked<E>>,
     /// One less than the number of tables.
     mask: usize,
     len: usize,
     bytes: usize,
     /// How many entries a class is made for when its first one comes.
     expected: usize,
+    /// Above this many entries there are 64 classes.
+    small: usize,
 }
 
 impl<E> Default for Classes<E> {
     fn default() -> Self {
-        Classes { tables: vec![HashTable::new()], mask: 0, len: 0, bytes: 0, expected: 0 }
+        Classes { tables: vec![Marked::default()], mask: 0, len: 0, bytes: 0, expected: 0, small: SMALL }
     }
 }
 
 impl<E> Classes<E> {
+    /// One that will not have many more than so many entries: one table of them would be anything from full to half empty.
+    pub(super) fn of_at_most(entries: usize) -> Self {
+        Classes { small: (entries / 8).clamp(1 << 10, SMALL), ..Classes::default() }
+    }
+
+    /// An empty one, as this one was at first.
+    pub(super) fn anew(&self) -> Self {
+        Classes { small: self.small, ..Classes::default() }
+    }
+
     /// An empty one that expects about as many entries as `other` has.
     pub(super) fn like(other: &Self) -> Self {
-        let tables: Vec<_> = other.tables.iter().map(|_| HashTable::new()).collect();
+        let tables: Vec<_> = other.tables.iter().map(|_| Marked::default()).collect();
         // Half of them: too much would be memory for nothing, and one doubling is cheap.
-        Classes { mask: tables.len() - 1, expected: other.len / tables.len() / 2, tables, len: 0, bytes: 0 }
+        Classes { mask: tables.len() - 1, expected: other.len / tables.len() / 2, tables, ..other.anew() }
     }
 
     #[inline]
@@ -131,7 +143,7 @@ impl<E> Classes<E> {
     #[inline(always)]
     pub(super) fn find(&self, slot: u64, same: impl FnMut(&E) -> bool) -> Option<Place> {
         let class = class_of(slot, self.mask);
-        let bucket = self.tables[class].find_bucket_index(slot, same)?;
+        let bucket = self.tables[class].find(slot, same)?;
         Some(Place { class: class as u32, bucket: bucket as u32 })
     }
 
@@ -139,43 +151,48 @@ impl<E> Classes<E> {
     /// When the place is stale and empty.
     #[inline]
     pub(super) fn at(&self, place: Place) -> &E {
-        let entry = self.tables[place.class as usize].get_bucket(place.bucket as usize);
+        let entry = self.tables[place.class as usize].at(place.bucket as usize);
         entry.expect("a place is used before the table changes")
     }
 
+    /// The entry and its marks.
+    ///
     /// # Panics
     /// When the place is stale and empty.
     #[inline(always)]
-    pub(super) fn at_mut(&mut self, place: Place) -> &mut E {
-        let entry = self.tables[place.class as usize].get_bucket_mut(place.bucket as usize);
+    pub(super) fn at_mut(&mut self, place: Place) -> (&mut E, &mut u8) {
+        let entry = self.tables[place.class as usize].at_mut(place.bucket as usize);
         entry.expect("a place is used before the table changes")
     }
 
     /// Adds an entry that is not there yet.
-    pub(super) fn insert(&mut self, slot: u64, entry: E, slot_of: impl Fn(&E) -> u64 + Copy) -> Place {
-        if self.mask == 0 && self.len == SMALL {
+    pub(super) fn insert(
+        &mut self,
+        slot: u64,
+        entry: E,
+        marks: u8,
+        slot_of: impl Fn(&E) -> u64 + Copy,
+    ) -> Place {
+        if self.mask == 0 && self.len == self.small {
             self.spread(slot_of);
         }
         let class = class_of(slot, self.mask);
         let table = &mut self.tables[class];
-        let before = table.allocation_size();
-        if table.len() == table.capacity() {
-            make_room(table, self.expected, slot_of);
-        }
-        let bucket = table.insert_unique(slot, entry, slot_of).bucket_index();
-        self.bytes = self.bytes + table.allocation_size() - before;
+        let before = table.bytes();
+        let bucket = table.insert(slot, entry, marks, self.expected, slot_of);
+        self.bytes = self.bytes + table.bytes() - before;
         self.len += 1;
         Place { class: class as u32, bucket: bucket as u32 }
     }
 
-    pub(super) fn remove(&mut self, slot: u64, same: impl FnMut(&E) -> bool) -> Option<E> {
+    pub(super) fn remove(&mut self, slot: u64, same: impl FnMut(&E) -> bool) -> Option<(E, u8)> {
         if self.len == 0 {
             return None;
         }
         let class = class_of(slot, self.mask);
-        let (entry, _) = self.tables[class].find_entry(slot, same).ok()?.remove();
+        let removed = self.tables[class].remove(slot, same)?;
         self.len -= 1;
-        Some(entry)
+        Some(removed)
     }
 
     /// From one class to all of them.
@@ -185,56 +202,62 @@ impl<E> Classes<E> {
         }
         let all = std::mem::take(&mut self.tables[0]);
         *self = Classes {
-            tables: (0..CLASSES).map(|_| HashTable::new()).collect(),
+            tables: (0..CLASSES).map(|_| Marked::default()).collect(),
             mask: CLASSES - 1,
             expected: all.len() / CLASSES,
-            len: 0,
-            bytes: 0,
+            ..self.anew()
         };
-        for entry in all {
+        for (entry, marks) in all {
             let slot = slot_of(&entry);
-            self.insert(slot, entry, slot_of);
+            self.insert(slot, entry, marks, slot_of);
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &E> {
-        self.tables.iter().flat_map(HashTable::iter)
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&E, u8)> {
+        self.tables.iter().flat_map(Marked::iter)
     }
 
     /// Walks on from where the cursor is, at most once around, visiting at most `most` entries. Entries may not be added
     /// meanwhile.
-    pub(super) fn walk(&mut self, cursor: &mut Cursor, most: usize, visit: impl FnMut(&mut E) -> Walk) {
-        self.walk_and_take(cursor, most, visit, drop);
+    pub(super) fn walk(
+        &mut self,
+        cursor: &mut Cursor,
+        most: usize,
+        visit: impl FnMut(&mut E, &mut u8) -> Walk,
+    ) {
+        self.walk_and_take(cursor, most, visit, |_, _| {});
     }
 
     /// Takes out up to `most` entries.
-    pub(super) fn take_some(&mut self, cursor: &mut Cursor, most: usize, take: impl FnMut(E)) {
-        self.walk_and_take(cursor, most, |_| Walk::Drop, take);
+    pub(super) fn take_some(&mut self, cursor: &mut Cursor, most: usize, take: impl FnMut(E, u8)) {
+        self.walk_and_take(cursor, most, |_, _| Walk::Drop, take);
     }
 
     fn walk_and_take(
         &mut self,
         cursor: &mut Cursor,
         most: usize,
-        mut visit: impl FnMut(&mut E) -> Walk,
-        mut take: impl FnMut(E),
+        mut visit: impl FnMut(&mut E, &mut u8) -> Walk,
+        mut take: impl FnMut(E, u8),
     ) {
         let (mut visited, mut left) = (0, self.tables.len() * STRIPES + 1);
         cursor.class &= self.mask;
         while left > 0 && self.len > 0 {
             let table = &mut self.tables[cursor.class];
-            for bucket in cursor.buckets(table.num_buckets()) {
+            for bucket in cursor.buckets(table.buckets()) {
                 if visited == most {
                     return;
                 }
                 cursor.bucket = bucket + 1;
-                let Ok(mut entry) = table.get_bucket_entry(bucket) else { continue };
+                let Some((entry, marks)) = table.at_mut(bucket) else { continue };
                 visited += 1;
-                match visit(entry.get_mut()) {
+                match visit(entry, marks) {
                     Walk::Keep => {}
                     Walk::Drop => {
-                        take(entry.remove().0);
-                        self.len -= 1;
+                        if let Some((entry, marks)) = table.take(bucket) {
+                            take(entry, marks);
+                            self.len -= 1;
+                        }
                     }
                     Walk::Stop => return,
                 }
@@ -249,45 +272,43 @@ impl<E> Classes<E> {
         const NEAR: usize = 16;
         cursor.class &= self.mask;
         let table = &self.tables[cursor.class];
-        let mut near = cursor.buckets(table.num_buckets()).take(NEAR);
-        let found = near.find_map(|bucket| table.get_bucket(bucket));
+        let mut near = cursor.buckets(table.buckets()).take(NEAR);
+        let found = near.find_map(|bucket| table.at(bucket));
         cursor.next_class(self.mask);
         found
     }
 
-    /// Gives memory back when a class fits well into half of what it has. Looks at one class, so that it can be called often.
+    /// Gives memory back when half of it will do for a class. Looks at one class, so that it can be called often.
     pub(super) fn tidy(&mut self, class: usize, slot_of: impl Fn(&E) -> u64 + Copy) {
         let table = &mut self.tables[class & self.mask];
-        if table.len() * 20 < full(table.num_buckets()) * 7 {
-            let before = table.allocation_size();
-            table.shrink_to(table.len() * 10 / 7, slot_of);
-            self.bytes = self.bytes + table.allocation_size() - before;
-        }
+        let before = table.bytes();
+        table.fit(slot_of);
+        self.bytes = self.bytes + table.bytes() - before;
     }
 
     /// Merges the entries of one class, none of which is here, by moving the fewer of both. Gives how many those were.
     pub(super) fn merge(
         &mut self,
         class: usize,
-        from: HashTable<E>,
+        from: Marked<E>,
         slot_of: impl Fn(&E) -> u64 + Copy,
     ) -> usize {
         let mine = std::mem::take(&mut self.tables[class]);
-        self.bytes -= mine.allocation_size();
+        self.bytes -= mine.bytes();
         self.len += from.len();
         let (mut all, fewer) = if from.len() > mine.len() { (from, mine) } else { (mine, from) };
         let moved = fewer.len();
-        for entry in fewer {
-            all.insert_unique(slot_of(&entry), entry, slot_of);
+        for (entry, marks) in fewer {
+            all.insert(slot_of(&entry), entry, marks, moved, slot_of);
         }
-        self.bytes += all.allocation_size();
+        self.bytes += all.bytes();
         self.tables[class] = all;
         moved
     }
 
     /// The same memory, with nothing in it.
     pub(super) fn emptied(mut self) -> Self {
-        self.tables.iter_mut().for_each(HashTable::clear);
+        self.tables.iter_mut().for_each(Marked::clear);
         Classes { len: 0, ..self }
     }
 
@@ -297,30 +318,9 @@ impl<E> Classes<E> {
     }
 
     /// Takes the tables apart: one per class.
-    pub(super) fn into_tables(self) -> Vec<HashTable<E>> {
+    pub(super) fn into_tables(self) -> Vec<Marked<E>> {
         self.tables
     }
-}
-
-/// What a table of so many buckets holds when it is full.
-fn full(buckets: usize) -> usize {
-    if buckets < 8 { buckets - 1 } else { buckets / 8 * 7 }
-}
-
-/// Makes room in a table that takes no more. One that is full of removed entries' marks is made anew at its size, where hashbrown
-/// would double it once it is half full: with entries coming and going it would never be fuller than that.
-fn make_room<E>(table: &mut HashTable<E>, expected: usize, slot_of: impl Fn(&E) -> u64 + Copy) {
-    if table.is_empty() {
-        table.reserve(expected.max(1), slot_of);
-        return;
-    }
-    let full = full(table.num_buckets());
-    let room = if table.len() * 10 > full * 9 { full + 1 } else { full };
-    let mut anew = HashTable::with_capacity(room);
-    for entry in table.drain() {
-        anew.insert_unique(slot_of(&entry), entry, slot_of);
-    }
-    *table = anew;
 }
 
 /// The class of a slot among so many: for tables that were taken apart.

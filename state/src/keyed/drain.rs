@@ -7,6 +7,7 @@ use super::cache::{Cache, slot};
 use super::cell::{Cell, One, Stamp};
 use super::classes::{Classes, Cursor};
 use super::generation::{Entry, SHADOWED, STORED, Void};
+use super::marked::Marked;
 use super::{Key, State};
 use crate::error::StateError;
 use crate::key::KeyGroup;
@@ -33,14 +34,14 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     pub(super) fn bury_popped(&mut self) {
         let Some(drain) = &mut self.drain else { return };
         for key in take(&mut drain.popped) {
-            self.gone.insert(slot(&key), key, slot);
+            self.gone.insert(slot(&key), key, 0, slot);
         }
     }
 
     /// Forgets everything, in memory and in the backend: one range delete per group where there may be something.
     pub(super) fn void_all(&mut self) {
-        self.live = Classes::default();
-        self.settled = Classes::default();
+        self.live = self.live.anew();
+        self.settled = self.settled.anew();
         self.thaw = None;
         self.gone = Classes::default();
         self.absent.clear();
@@ -49,8 +50,8 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         // What is being written now will be there too.
         self.void = if self.groups.is_empty() && self.pending.is_none() { Void::Nothing } else { Void::All };
         if let Some(pending) = &self.pending {
-            let shadow = |_: &mut (), entry: &mut Entry<K, C>| {
-                entry.flags |= SHADOWED;
+            let shadow = |_: &mut (), _: &mut Entry<K, C>, marks: &mut u8| {
+                *marks |= SHADOWED;
                 Ok::<(), StateError>(())
             };
             let _ = pending.generation.entries.visit(&mut (), shadow, |()| Ok(()));
@@ -67,8 +68,8 @@ impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
         self.thaw_some(usize::MAX);
         let end = out.len() + most;
         let Drain { cursor, frozen, popped } = self.drain.get_or_insert_default();
-        let mut push = |Entry { key, cell, flags }: Entry<K, One<V, ()>>| {
-            if flags & STORED != 0 {
+        let mut push = |Entry { key, cell }: Entry<K, One<V, ()>>, marks: u8| {
+            if marks & STORED != 0 {
                 popped.push(key.clone());
             }
             out.push((key, cell.value));
@@ -81,12 +82,12 @@ impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
             return Ok(true);
         }
         if let Some(pending) = &self.pending {
-            let copied = pending.generation.entries.visit_on(frozen, |entry| {
+            let copied = pending.generation.entries.visit_on(frozen, |entry, marks| {
                 if out.len() >= end {
                     return false;
                 }
-                if entry.flags & SHADOWED == 0 {
-                    entry.flags |= SHADOWED;
+                if *marks & SHADOWED == 0 {
+                    *marks |= SHADOWED;
                     popped.push(entry.key.clone());
                     out.push((entry.key.clone(), entry.cell.value.clone()));
                 }
@@ -164,16 +165,17 @@ impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
     /// Visits every entry, in no order; those in the backend are not kept in memory.
     pub(super) fn for_each(&mut self, mut visit: impl FnMut(&K, &V, S)) -> Result<(), StateError> {
         self.bury_popped();
-        for entry in self.live.iter().chain(self.settled.iter()) {
+        for (entry, _) in self.live.iter().chain(self.settled.iter()) {
             visit(&entry.key, &entry.cell.value, entry.cell.touched);
         }
-        let thawing = self.thaw.iter().flat_map(|thaw| thaw.tables[thaw.next..].iter().flatten());
-        for entry in thawing.filter(|entry| entry.flags & SHADOWED == 0) {
+        let thawing =
+            self.thaw.iter().flat_map(|thaw| thaw.tables[thaw.next..].iter().flat_map(Marked::iter));
+        for (entry, _) in thawing.filter(|(_, marks)| marks & SHADOWED == 0) {
             visit(&entry.key, &entry.cell.value, entry.cell.touched);
         }
         if let Some(pending) = &self.pending {
-            let mut frozen = |_: &mut (), entry: &mut Entry<K, One<V, S>>| {
-                if entry.flags & SHADOWED == 0 {
+            let mut frozen = |_: &mut (), entry: &mut Entry<K, One<V, S>>, marks: &mut u8| {
+                if *marks & SHADOWED == 0 {
                     visit(&entry.key, &entry.cell.value, entry.cell.touched);
                 }
                 Ok::<(), StateError>(())

@@ -15,8 +15,8 @@ use crate::store::Frozen;
 
 /// The entry differs from what is in the backend.
 pub(super) const DIRTY: u8 = 1;
-/// It was touched since it was last passed over for eviction.
-pub(super) const SEEN: u8 = 2;
+/// It was touched again since it came, or since it was last passed over for eviction.
+pub(super) const SEEN: u8 = DIRTY << 1;
 /// The backend may hold its key.
 pub(super) const STORED: u8 = 4;
 /// A newer tier holds its key, or its deletion.
@@ -24,12 +24,11 @@ pub(super) const SHADOWED: u8 = 8;
 /// It is a copy of a frozen entry, which alone may not be in the backend yet.
 pub(super) const COPY: u8 = 16;
 
-/// A key and what is kept under it.
+/// A key and what is kept under it; the table it is in has its marks, which are those above.
 #[derive(Clone, Debug)]
 pub(super) struct Entry<K, C> {
     pub(super) key: K,
     pub(super) cell: C,
-    pub(super) flags: u8,
 }
 
 /// The key groups in which the backend may hold something of a map.
@@ -170,14 +169,14 @@ impl<K: Key, C: Cell<K>> Frozen for FrozenMap<K, C> {
         if generation.void != Void::All {
             writes.groups = self.groups.clone();
         }
-        let delete = |writes: &mut Writes, key: &mut K| C::delete(home, layout, key, writes);
+        let delete = |writes: &mut Writes, key: &mut K, _: &mut u8| C::delete(home, layout, key, writes);
         generation.gone.visit(&mut writes, delete, |writes| writes.flush_if_full(out))?;
         writes.flush(out)?;
-        let write = |writes: &mut Writes, entry: &mut Entry<K, C>| {
-            if entry.flags & DIRTY == 0 {
+        let write = |writes: &mut Writes, entry: &mut Entry<K, C>, marks: &mut u8| {
+            if *marks & DIRTY == 0 {
                 return Ok(());
             }
-            entry.cell.write(home, layout, &entry.key, entry.flags & STORED != 0, writes)
+            entry.cell.write(home, layout, &entry.key, *marks & STORED != 0, writes)
         };
         let written = generation.entries.visit(&mut writes, write, |writes| writes.flush_if_full(out));
         let written = written.and_then(|()| writes.flush(out));

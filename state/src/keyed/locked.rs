@@ -2,14 +2,13 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hashbrown::HashTable;
-
 use super::classes::{Classes, class_among};
+use super::marked::Marked;
 
 /// Entries that two threads look at: the task, and the one that writes them out.
 #[derive(Debug)]
 pub(super) struct Locked<E> {
-    tables: Vec<Mutex<HashTable<E>>>,
+    tables: Vec<Mutex<Marked<E>>>,
     /// As it was when they were locked up.
     pub(super) len: usize,
 }
@@ -22,11 +21,11 @@ impl<E> Locked<E> {
     }
 
     /// Locks the class that the slot belongs to. Entries may be changed; they cannot move.
-    pub(super) fn of(&self, slot: u64) -> MutexGuard<'_, HashTable<E>> {
+    pub(super) fn of(&self, slot: u64) -> MutexGuard<'_, Marked<E>> {
         self.class(class_among(slot, self.tables.len()))
     }
 
-    pub(super) fn class(&self, class: usize) -> MutexGuard<'_, HashTable<E>> {
+    pub(super) fn class(&self, class: usize) -> MutexGuard<'_, Marked<E>> {
         // Nothing that panics runs under the lock but the user's own code for one entry.
         self.tables[class].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -35,7 +34,7 @@ impl<E> Locked<E> {
         self.tables.len()
     }
 
-    /// Visits all entries. A class is locked for a few buckets at a time, so that nobody waits long; `between` is called
+    /// Visits all entries and their marks. A class is locked for a few buckets at a time, so that nobody waits long; `between` is called
     /// while none is.
     ///
     /// # Errors
@@ -43,7 +42,7 @@ impl<E> Locked<E> {
     pub(super) fn visit<C, X>(
         &self,
         with: &mut C,
-        mut visit: impl FnMut(&mut C, &mut E) -> Result<(), X>,
+        mut visit: impl FnMut(&mut C, &mut E, &mut u8) -> Result<(), X>,
         mut between: impl FnMut(&mut C) -> Result<(), X>,
     ) -> Result<(), X> {
         const FEW: usize = 512;
@@ -51,11 +50,11 @@ impl<E> Locked<E> {
             let mut next = 0;
             loop {
                 let mut table = self.class(class);
-                let all = table.num_buckets();
+                let all = table.buckets();
                 let end = (next + FEW).min(all);
                 for bucket in next..end {
-                    if let Some(entry) = table.get_bucket_mut(bucket) {
-                        visit(with, entry)?;
+                    if let Some((entry, marks)) = table.at_mut(bucket) {
+                        visit(with, entry, marks)?;
                     }
                 }
                 drop(table);
@@ -70,11 +69,15 @@ impl<E> Locked<E> {
     }
 
     /// Visits entries from a class and bucket on until `visit` gives false; true when all have been visited.
-    pub(super) fn visit_on(&self, at: &mut (usize, usize), mut visit: impl FnMut(&mut E) -> bool) -> bool {
+    pub(super) fn visit_on(
+        &self,
+        at: &mut (usize, usize),
+        mut visit: impl FnMut(&mut E, &mut u8) -> bool,
+    ) -> bool {
         while at.0 < self.classes() {
             let mut table = self.class(at.0);
-            while at.1 < table.num_buckets() {
-                if table.get_bucket_mut(at.1).is_some_and(|entry| !visit(entry)) {
+            while at.1 < table.buckets() {
+                if table.at_mut(at.1).is_some_and(|(entry, marks)| !visit(entry, marks)) {
                     return false;
                 }
                 at.1 += 1;
@@ -85,8 +88,8 @@ impl<E> Locked<E> {
     }
 
     /// Takes the tables apart: one per class.
-    pub(super) fn into_tables(self) -> Vec<HashTable<E>> {
-        let inner = |table: Mutex<HashTable<E>>| table.into_inner().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn into_tables(self) -> Vec<Marked<E>> {
+        let inner = |table: Mutex<Marked<E>>| table.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.tables.into_iter().map(inner).collect()
     }
 }

@@ -76,7 +76,7 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
         for ((slot, key, inner), value) in wanted.into_iter().zip(found) {
             let Some(place) = self.cache.find(slot, key)? else { continue };
             let Cache { live, home, .. } = &mut self.cache;
-            live.at_mut(place).cell.take_in(home, inner.clone(), value.as_deref())?;
+            live.at_mut(place).0.cell.take_in(home, inner.clone(), value.as_deref())?;
         }
         Ok(())
     }
@@ -116,8 +116,8 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
     /// The entry at a place that has a value which is alive. Counts as a read.
     fn read(&mut self, place: Place, key: &K, inner: &M) -> Result<Option<&mut Sub<M, V>>, StateError> {
         let Cache { live, home, layout, .. } = &mut self.cache;
-        let Entry { cell, flags, .. } = live.at_mut(place);
-        *flags |= SEEN;
+        let (Entry { cell, .. }, marks) = live.at_mut(place);
+        *marks |= SEEN;
         let prefix = |into: &mut Vec<u8>| home.coder.key(*layout, key, into).map(drop);
         let Some(sub) = cell.find(home, prefix, inner)?.filter(|sub| sub.value.is_some()) else {
             return Ok(None);
@@ -125,12 +125,12 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
         if home.ttl.is_some() {
             if home.is_over(sub.millis()) {
                 sub.bury();
-                *flags |= DIRTY;
+                *marks |= DIRTY;
                 return Ok(None);
             }
             if home.reads_touch() {
                 sub.touch(home.now());
-                *flags |= DIRTY;
+                *marks |= DIRTY;
             }
         }
         Ok(Some(sub))
@@ -174,8 +174,8 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
         let place = self.cache.find(hash.in_group(), key)?;
         if let Some(place) = place {
             let Cache { live, home, layout, .. } = &mut self.cache;
-            let Entry { cell, flags, .. } = live.at_mut(place);
-            *flags |= SEEN;
+            let (Entry { cell, .. }, marks) = live.at_mut(place);
+            *marks |= SEEN;
             let mut prefix = Vec::new();
             home.coder.key(*layout, key, &mut prefix)?;
             cell.complete(home, &prefix)?;
@@ -183,10 +183,10 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
                 for sub in cell.iter_mut() {
                     if home.is_over(sub.millis()) {
                         sub.bury();
-                        *flags |= DIRTY;
+                        *marks |= DIRTY;
                     } else if home.reads_touch() {
                         sub.touch(home.now());
-                        *flags |= DIRTY;
+                        *marks |= DIRTY;
                     }
                 }
             }

@@ -108,7 +108,7 @@ impl<K: Key, V: State> StateMap<K, V> {
     #[inline]
     pub fn get(&mut self, hash: KeyHash, key: &K) -> Result<Option<&V>, StateError> {
         let place = self.cache.find(hash.in_group(), key)?;
-        Ok(place.map(|place| &self.cache.at(place).cell.value))
+        Ok(place.map(|place| &self.cache.read(place).cell.value))
     }
 
     /// The value of the key, made if there is none.

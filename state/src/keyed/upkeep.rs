@@ -158,31 +158,30 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         if generation.void == Void::All {
             self.void = Void::All;
         }
-        for key in generation.gone.into_tables().into_iter().flatten() {
+        for (key, _) in generation.gone.into_tables().into_iter().flatten() {
             let at = slot(&key);
             let there =
                 self.live.find(at, |e| e.key == key).is_some() || self.gone.find(at, |k| *k == key).is_some();
             if !there {
-                self.gone.insert(at, key, slot);
+                self.gone.insert(at, key, 0, slot);
             }
         }
-        for mut entry in generation.entries.into_tables().into_iter().flatten() {
+        for (mut entry, marks) in generation.entries.into_tables().into_iter().flatten() {
             let at = slot(&entry.key);
-            let dirty = entry.flags & DIRTY;
-            if entry.flags & SHADOWED != 0 {
+            let dirty = marks & DIRTY;
+            if marks & SHADOWED != 0 {
                 if let Some(place) = self.live.find(at, |e| e.key == entry.key) {
-                    let live = self.live.at_mut(place);
-                    live.flags |= dirty | STORED;
-                    if live.flags & COPY != 0 {
+                    let (live, marks) = self.live.at_mut(place);
+                    *marks |= dirty | STORED;
+                    if *marks & COPY != 0 {
                         live.cell.not_written(Some(&entry.cell));
                     }
                 }
                 continue;
             }
-            entry.flags = dirty | STORED | (entry.flags & SEEN);
             entry.cell.not_written(None);
             let into = if dirty != 0 { &mut self.live } else { &mut self.settled };
-            into.insert(at, entry, slot_of);
+            into.insert(at, entry, dirty | STORED | (marks & SEEN), slot_of);
         }
     }
 
@@ -193,14 +192,14 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         while moved < most && thaw.next < thaw.tables.len() {
             let mut table = take(&mut thaw.tables[thaw.next]);
             let Cache { home, gone, .. } = self;
-            table.retain(|entry| {
-                if entry.flags & SHADOWED != 0 {
+            table.retain(|entry, marks| {
+                if *marks & SHADOWED != 0 {
                     return false;
                 }
-                entry.flags = STORED | (entry.flags & SEEN);
+                *marks = STORED | (*marks & SEEN);
                 let after = entry.cell.written(home);
                 if after == After::Bury {
-                    gone.insert(slot(&entry.key), entry.key.clone(), slot);
+                    gone.insert(slot(&entry.key), entry.key.clone(), 0, slot);
                 }
                 after == After::Keep
             });
@@ -211,8 +210,8 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
                 moved += self.settled.merge(thaw.next, table, slot_of);
             } else {
                 moved += table.len();
-                for entry in table {
-                    self.settled.insert(slot(&entry.key), entry, slot_of);
+                for (entry, marks) in table {
+                    self.settled.insert(slot(&entry.key), entry, marks, slot_of);
                 }
             }
             thaw.next += 1;
@@ -263,7 +262,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     ///
     /// The tables' own bytes would not do: dropping entries leaves them as they are, so that one would drop more and more.
     fn per_entry(&self) -> usize {
-        (size_of::<Entry<K, C>>() + 1) * 15 / 8 + self.account.heap as usize
+        in_tables::<K, C>() + self.account.heap as usize
     }
 
     /// Makes room for so many bytes, as far as this cache can.
@@ -294,11 +293,11 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         // Twice around at most: the first time may only take marks away.
         for _ in 0..2 {
             let most = self.settled.len();
-            self.settled.walk(&mut self.sweep[0], most, |entry| {
+            self.settled.walk(&mut self.sweep[0], most, |_, marks| {
                 if dropped == wanted {
                     Walk::Stop
-                } else if entry.flags & SEEN != 0 {
-                    entry.flags &= !SEEN;
+                } else if *marks & SEEN != 0 {
+                    *marks &= !SEEN;
                     Walk::Keep
                 } else {
                     dropped += 1;
@@ -314,10 +313,10 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     fn drop_clean_live(&mut self, wanted: usize) -> usize {
         let mut dropped = 0;
         let most = self.live.len();
-        self.live.walk(&mut self.sweep[1], most, |entry| {
+        self.live.walk(&mut self.sweep[1], most, |_, marks| {
             if dropped == wanted {
                 Walk::Stop
-            } else if entry.flags & (DIRTY | COPY) != 0 {
+            } else if *marks & (DIRTY | COPY) != 0 {
                 Walk::Keep
             } else {
                 dropped += 1;
@@ -341,16 +340,16 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         let (mut dropped, mut failed) = (0, Ok(()));
         for _ in 0..2 {
             let most = live.len();
-            live.walk(&mut sweep[1], most, |entry| {
+            live.walk(&mut sweep[1], most, |entry, marks| {
                 if dropped == wanted || failed.is_err() {
                     return Walk::Stop;
                 }
-                if entry.flags & SEEN != 0 {
-                    entry.flags &= !SEEN;
+                if *marks & SEEN != 0 {
+                    *marks &= !SEEN;
                     return Walk::Keep;
                 }
-                if entry.flags & DIRTY != 0 {
-                    let stored = entry.flags & STORED != 0;
+                if *marks & DIRTY != 0 {
+                    let stored = *marks & STORED != 0;
                     failed = entry.cell.write(home, *layout, &entry.key, stored, &mut writes);
                     if failed.is_err() {
                         return Walk::Stop;
@@ -370,11 +369,16 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     /// Deletes what is gone.
     fn write_gone(&mut self, writes: &mut Writes) -> Result<(), StateError> {
         let Cache { home, layout, gone, .. } = self;
-        gone.iter().try_for_each(|key| C::delete(home, *layout, key, writes))?;
+        gone.iter().try_for_each(|(key, _)| C::delete(home, *layout, key, writes))?;
         writes.flush(&mut |batch| home.backend.write(batch))?;
         self.gone = Classes::default();
         Ok(())
     }
+}
+
+/// What an entry takes in the tables, with a byte of the table's, one of marks and its share of the free room.
+pub(super) fn in_tables<K, C>() -> usize {
+    (size_of::<Entry<K, C>>() + 2) * 15 / 8
 }
 
 impl<K, C, V> Drop for Cache<K, C, V> {

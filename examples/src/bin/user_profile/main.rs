@@ -31,9 +31,10 @@ use crate::replay::replay;
 use crate::say::{complain, say};
 use crate::verify::{Verdict, verify};
 
-/// Events carry strings between threads: an allocator made for that halves the time they cost.
+/// Events carry strings between threads, and RocksDB's blocks come and go: the C library's allocator is slow with the first and
+/// keeps about as much again as the second take.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Replays behaviour events through Kafka into a live user profile, asks segment questions while it changes, and checks
 /// every answer against a plain loop over the input.

@@ -38,8 +38,11 @@ static CLASS_OF: [u8; CELLS] = {
 
 #[inline]
 fn class_of(slot: u64, mask: usize) -> usize {
+    if mask == 0 {
+        return 0;
+    }
     // Bits that neither hashbrown's tag (the top seven) nor the place in a table of usual size are made of.
-    usize::from(CLASS_OF[(slot >> 40) as usize % CELLS]) & mask
+    usize::from(CLASS_OF[(slot >> 40) as usize % CELLS])
 }
 
 /// Where an entry lies, until an entry is added or removed.

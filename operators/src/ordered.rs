@@ -10,7 +10,7 @@ mod timely;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use weir_engine::{Collector, Data, EventTime, Key, Record, Result, Watermark};
+use weir_engine::{Collector, Data, EventTime, Key, Keyed, Record, Result, Watermark};
 
 use crate::aggregate::Kept;
 use crate::process::{KeyedContext, MapState, NamedState, ProcessFunction};
@@ -150,6 +150,10 @@ impl<K: Key, T: Kept, F: InOrder<K, T>> ProcessFunction<K, T>
         cx.state()?.waiting += 1;
         cx.set_timer(time);
         Ok(())
+    }
+
+    fn prefetch(&mut self, batch: &[Record<Keyed<K, T>>]) -> Result<()> {
+        self.pending.prefetch_entries(batch.iter().map(|r| (r.value.hash, &r.value.key, &r.time.0)))
     }
 
     fn on_timer(

@@ -15,10 +15,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_engine::Data;
 
-pub use distinct::{ApproxDistinct, Distinct, DistinctOf, IntLike, Sketch, approx_distinct, distinct, distinct_of};
+pub use distinct::{
+    ApproxDistinct, Distinct, DistinctOf, IntLike, Sketch, approx_distinct, distinct, distinct_of,
+};
 pub use extreme::{Max, Min, max, min};
-pub(crate) use extreme_by::{is_comparable, rank};
 pub use extreme_by::{Kept, MaxBy, MinBy, Score, Top, max_by, min_by, top};
+pub(crate) use extreme_by::{is_comparable, rank};
 pub use gather::{Collect, Reduce, collect, reduce};
 pub use sum::{Avg, Number, Sum, avg, sum};
 

@@ -49,7 +49,10 @@ mod tests {
         assert_eq!(whole_ms("time", Duration::ZERO), Ok(0));
         assert_eq!(positive_ms("within", Duration::from_millis(1)), Ok(1));
         for (error, text) in [
-            (positive_ms("within", Duration::ZERO), "within is 0ns: it must be a whole number of milliseconds, from 1 to"),
+            (
+                positive_ms("within", Duration::ZERO),
+                "within is 0ns: it must be a whole number of milliseconds, from 1 to",
+            ),
             (whole_ms("time", Duration::from_micros(1_500)), "time is 1.5ms"),
             (whole_ms("time", Duration::MAX), "time is "),
         ] {

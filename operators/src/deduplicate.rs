@@ -181,10 +181,7 @@ impl<T> Clone for ClockRuns<T> {
 const END: EventTime = EventTime(i64::MAX);
 
 impl<T: Kept> ClockRuns<T> {
-    fn close<K: Key>(
-        cx: &mut KeyedContext<'_, K, ClockRun<T>>,
-        out: &mut impl Collector<T>,
-    ) -> Result<()> {
+    fn close<K: Key>(cx: &mut KeyedContext<'_, K, ClockRun<T>>, out: &mut impl Collector<T>) -> Result<()> {
         let held = cx.existing_state()?.and_then(|run| run.held.take());
         cx.clear_state();
         match held {

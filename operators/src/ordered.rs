@@ -123,9 +123,7 @@ impl<K: Key, T: Kept, F: InOrder<K, T>> Ordered<K, T, F> {
     }
 }
 
-impl<K: Key, T: Kept, F: InOrder<K, T>> ProcessFunction<K, T>
-    for Ordered<K, T, F>
-{
+impl<K: Key, T: Kept, F: InOrder<K, T>> ProcessFunction<K, T> for Ordered<K, T, F> {
     type Out = F::Out;
     type State = Line<F::State>;
 

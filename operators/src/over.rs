@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use weir_engine::{Collector, Data, EventTime, Key, Record, Result};
 
 use crate::aggregate::{Aggregate, Kept};
+use crate::argument::{ArgumentError, positive_ms, whole_ms};
 use crate::ordered::{Fifo, InOrder, LineContext, Peers, Span, wake};
 use crate::process::NamedState;
-use crate::argument::{ArgumentError, positive_ms, whole_ms};
 
 /// The frame of an OVER aggregate: which records of its key a record is seen with.
 ///

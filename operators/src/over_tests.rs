@@ -163,7 +163,11 @@ fn e22_e23_what_waits_is_given_once_after_a_restore() {
 }
 
 /// How many rows the operator has in its store after a checkpoint.
-fn rows(h: &mut OpHarness<Keyed<u64, i64>, Operator<i64, crate::aggregate::Count>>, cx: &weir_engine::OperatorContext, id: u64) -> usize {
+fn rows(
+    h: &mut OpHarness<Keyed<u64, i64>, Operator<i64, crate::aggregate::Count>>,
+    cx: &weir_engine::OperatorContext,
+    id: u64,
+) -> usize {
     h.save(id).unwrap();
     let mut rows = 0;
     let mut count = |_: &[u8], _: &[u8]| {

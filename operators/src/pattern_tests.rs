@@ -38,7 +38,12 @@ fn c(v: &(i64, usize)) -> bool {
 }
 
 /// `(time, number of the first, number of the second)` of every match of a key, from the definition alone.
-fn plain(records: &[((i64, usize), i64)], within: i64, negated: bool, unless: bool) -> Vec<(i64, usize, Option<usize>)> {
+fn plain(
+    records: &[((i64, usize), i64)],
+    within: i64,
+    negated: bool,
+    unless: bool,
+) -> Vec<(i64, usize, Option<usize>)> {
     let mut found = Vec::new();
     for (i, (first, time)) in records.iter().enumerate().filter(|(_, r)| a(&r.0)) {
         let mut later = records[i + 1..].iter().take_while(|r| r.1 - time <= within);

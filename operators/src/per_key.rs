@@ -191,7 +191,7 @@ fn over<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>, A: Aggregate<T>>(
     late: SideSlot<T>,
 ) -> Stream<OverResult<K, T, A::Out>, impl Pipe<Out = OverResult<K, T, A::Out>>> {
     let step = Step { name: "over", uid, argument: over.check() };
-    in_order(keyed, step, late, Default::default(), |bounds| OverFrames::new(bounds, aggregate))
+    in_order(keyed, step, late, Default::default(), move |bounds| OverFrames::new(bounds, aggregate))
 }
 
 fn deduplicate<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>>(
@@ -202,7 +202,7 @@ fn deduplicate<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>>(
     late: SideSlot<T>,
 ) -> Stream<T, impl Pipe<Out = T>> {
     let step = Step { name: "deduplicate", uid, argument: positive_ms("t", t) };
-    in_order(keyed, step, late, 1, |t| Runs::new(keep, t))
+    in_order(keyed, step, late, 1, move |t| Runs::new(keep, t))
 }
 
 fn detect<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>, A: Condition<T>, B: Condition<T>, C: Condition<T>>(
@@ -212,7 +212,7 @@ fn detect<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>, A: Condition<T>, B: Condi
     late: SideSlot<T>,
 ) -> Stream<Found<K, T>, impl Pipe<Out = Found<K, T>>> {
     let step = Step { name: "detect", uid, argument: pattern.check() };
-    in_order(keyed, step, late, 1, |within| Detect::new(pattern, within))
+    in_order(keyed, step, late, 1, move |within| Detect::new(pattern, within))
 }
 
 /// A stream with the late records of its last step.

@@ -8,8 +8,8 @@ use weir_engine::{
 use weir_state::profile::{ProfileUpdate, UserId};
 
 pub use crate::aggregate::{
-    Aggregate, approx_distinct, avg, collect, count, count_where, distinct, distinct_of, max, max_by, min, min_by,
-    reduce, sum, top,
+    Aggregate, approx_distinct, avg, collect, count, count_where, distinct, distinct_of, max, max_by, min,
+    min_by, reduce, sum, top,
 };
 pub use crate::deduplicate::Keep;
 pub use crate::over::{Over, OverResult};

@@ -61,7 +61,10 @@ pub(crate) fn run<K: Key, T: weir_engine::Data, Op: Operator<Keyed<K, T>>>(
     let mut given = Vec::new();
     let mut saved = (fleet.save(), at, watermark, 0);
     let check = |given: &[Record<Op::Out>], from: i64, to: i64| {
-        assert!(!by_watermark || given.iter().all(|r| from < r.time.0 && r.time.0 <= to), "from {from} to {to}");
+        assert!(
+            !by_watermark || given.iter().all(|r| from < r.time.0 && r.time.0 <= to),
+            "from {from} to {to}"
+        );
     };
     for (records, then) in cuts {
         let end = input.len().min(at + records);

@@ -128,7 +128,7 @@ fn source(events: &[(u64, i64, i64)], parallelism: usize) -> ScriptSource<(u64, 
     source_of(events, parallelism, |(key, value, _)| (key, value))
 }
 
-fn source_of<T: Data>(
+fn source_of<T: Data + Sync>(
     events: &[(u64, i64, i64)],
     parallelism: usize,
     of: impl Fn((u64, i64, i64)) -> T,
@@ -234,7 +234,8 @@ fn histories_of_keys_of_a_job_that_fails_are_what_they_should_be() {
                 until = time + 500;
                 firsts.push((*key, *time, *value));
             }
-            let then = records[i + 1..].iter().take_while(|then| then.1 - time <= 2_000).find(|then| then.0 == 7);
+            let then =
+                records[i + 1..].iter().take_while(|then| then.1 - time <= 2_000).find(|then| then.0 == 7);
             if let (3, Some((_, at))) = (*value, then) {
                 pairs.push((*key, *at, *time));
             }

@@ -126,9 +126,15 @@ fn e16_arguments_that_cannot_be_are_plan_errors_that_name_them() {
         assert!(error.contains(argument) && error.contains("the-uid"), "{error}");
     };
     refused(|s| s.over("the-uid", Over::rows(0), count()).sink("out", NullSink), "rows is 0");
-    refused(|s| s.over("the-uid", Over::time(Duration::from_micros(1)), count()).sink("out", NullSink), "time is 1µs");
+    refused(
+        |s| s.over("the-uid", Over::time(Duration::from_micros(1)), count()).sink("out", NullSink),
+        "time is 1µs",
+    );
     refused(|s| s.deduplicate("the-uid", Keep::First, Duration::ZERO).sink("out", NullSink), "t is 0ns");
-    refused(|s| s.deduplicate_by_clock("the-uid", Keep::First, Duration::ZERO).sink("out", NullSink), "t is 0ns");
+    refused(
+        |s| s.deduplicate_by_clock("the-uid", Keep::First, Duration::ZERO).sink("out", NullSink),
+        "t is 0ns",
+    );
     refused(
         |s| {
             let pattern = Pattern::begin(|_: &u64| true).followed_by(|_| true, Duration::ZERO);
@@ -149,5 +155,8 @@ fn a_sum_that_overflows_stops_the_job_and_names_the_operator() {
         .aggregate("total", sum(|n: &i64| *n))
         .sink("out", NullSink);
     let error = format!("{:?}", run_within(job, LIMIT).unwrap_err());
-    assert!(error.contains("total") && error.contains("the sum 9223372036854775808 does not fit i64"), "{error}");
+    assert!(
+        error.contains("total") && error.contains("the sum 9223372036854775808 does not fit i64"),
+        "{error}"
+    );
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::extreme_by::Kept;
 use super::Aggregate;
+use super::extreme_by::Kept;
 
 /// All that `of` makes of the values, in the order in which they came; those of several subtasks or slices one after the other.
 ///

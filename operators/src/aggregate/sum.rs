@@ -218,7 +218,10 @@ mod tests {
     fn a_sum_that_does_not_fit_stops_the_job_and_names_it() {
         let said = |sum: fn()| *catch_unwind(sum).unwrap_err().downcast::<String>().unwrap();
         let text = said(|| _ = total(&[u64::MAX, 1, 2]));
-        assert!(text.starts_with("the sum 18446744073709551618 does not fit u64: sum a wider type"), "{text}");
+        assert!(
+            text.starts_with("the sum 18446744073709551618 does not fit u64: sum a wider type"),
+            "{text}"
+        );
         assert!(said(|| _ = total(&[i32::MIN, -1])).contains("-2147483649 does not fit i32"));
         assert!(said(|| _ = total(&[i128::MAX, 1])).contains("+ 1 does not fit i128"));
     }

@@ -105,7 +105,7 @@ fn what_cannot_be_compared_is_passed_over() {
     assert_eq!(come_to(&top(2, |v: &f64| *v), &values, 2), [3.0, 2.0]);
     assert_eq!(come_to(&max_by(|v: &f64| *v), &values, 1), Some(3.0));
     assert_eq!(come_to(&min_by(|v: &f64| *v), &values, 1), Some(1.0));
-    assert_eq!(come_to(&top(0, |v: &f64| *v), &values, 1), []);
+    assert!(come_to(&top(0, |v: &f64| *v), &values, 1).is_empty());
 }
 
 #[test]

@@ -18,10 +18,6 @@ impl Span {
     pub(crate) fn is_empty(self) -> bool {
         self.head == self.tail
     }
-
-    pub(crate) fn len(self) -> u64 {
-        self.tail - self.head
-    }
 }
 
 /// Elements by number. Which are there is for the caller to keep, in a [`Span`] in the state of the key.
@@ -57,7 +53,12 @@ impl<K: Key, V: Clone + Send + Serialize + DeserializeOwned + 'static> Fifo<K, V
     }
 
     /// Takes the elements before `head` away.
-    pub(crate) fn drop_until<S>(&mut self, cx: &KeyedContext<'_, K, S>, span: &mut Span, head: u64) -> Result<()> {
+    pub(crate) fn drop_until<S>(
+        &mut self,
+        cx: &KeyedContext<'_, K, S>,
+        span: &mut Span,
+        head: u64,
+    ) -> Result<()> {
         if head >= span.tail {
             return self.clear(cx, span);
         }

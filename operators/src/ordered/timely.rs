@@ -4,8 +4,8 @@
 use std::fmt;
 
 use weir_engine::{
-    Barrier, Closing, Collector, Counter, Data, EndKind, EventTime, Key, Keyed, Notice, Operator, OperatorContext,
-    Record, Result, SideOutput, SideSlot, SignalPort, TaskError, Watermark,
+    Barrier, Closing, Collector, Counter, Data, EndKind, EventTime, Key, Keyed, Notice, Operator,
+    OperatorContext, Record, Result, SideOutput, SideSlot, SignalPort, TaskError, Watermark,
 };
 use weir_state::store::Snapshot;
 

@@ -39,14 +39,14 @@ use crate::process::{KeyedContext, ProcessFunction};
 /// # use weir_operators::prelude::*;
 /// # use weir_engine::{OperatorInfo, testkit::{NullSink, Probe, ScriptSource, run_within}};
 /// # let (job, probe) = (weir_engine::Job::named("doc").parallelism(1), Probe::new());
-/// let clicks = [("ann", 1), ("ann", 2), ("bob", 3), ("ann", 4)].into_iter().zip([0, 900, 950, 1_000]);
+/// let clicks = [('a', 1), ('a', 2), ('b', 3), ('a', 4)].into_iter().zip([0, 900, 950, 1_000]);
 /// let clicks = job.source("in", ScriptSource::of(clicks)).source_time(weir_engine::Watermarks::monotonic());
-/// clicks.key_by("by-user", |(user, _)| user.to_string())
+/// clicks.key_by("by-user", |(user, _)| *user)
 ///     .deduplicate("once-a-second", Keep::First, seconds(1))
 /// #   .transform(OperatorInfo::stateless("look"), probe.clone())
 ///     .sink("out", NullSink);
 /// # run_within(job, seconds(30)).unwrap();
-/// assert_eq!(probe.values(), [("ann", 1), ("bob", 3), ("ann", 4)]);
+/// assert_eq!(probe.values(), [('a', 1), ('b', 3), ('a', 4)]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {

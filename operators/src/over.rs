@@ -39,10 +39,10 @@ use crate::process::NamedState;
 /// # use weir_operators::prelude::*;
 /// # use weir_engine::{OperatorInfo, testkit::{NullSink, Probe, ScriptSource, run_within}};
 /// # let (job, probe) = (weir_engine::Job::named("doc").parallelism(1), Probe::new());
-/// let prices = [("a", 10), ("a", 30), ("b", 5), ("a", 20)].into_iter().zip([0, 1_000, 1_500, 9_000]);
+/// let prices = [('a', 10), ('a', 30), ('b', 5), ('a', 20)].into_iter().zip([0, 1_000, 1_500, 9_000]);
 /// let prices = job.source("in", ScriptSource::of(prices)).source_time(weir_engine::Watermarks::monotonic());
-/// prices.key_by("by-item", |(item, _)| item.to_string())
-///     .over("dearest", Over::time(seconds(5)), max(|(_, price): &(&str, i64)| *price))
+/// prices.key_by("by-item", |(item, _)| *item)
+///     .over("dearest", Over::time(seconds(5)), max(|(_, price): &(char, i64)| *price))
 ///     .map(|o| (o.record.1, o.value))
 /// #   .transform(OperatorInfo::stateless("look"), probe.clone())
 ///     .sink("out", NullSink);

@@ -46,16 +46,19 @@ pub struct PatternStart<T, A> {
 /// # use weir_operators::prelude::*;
 /// # use weir_engine::{OperatorInfo, testkit::{NullSink, Probe, ScriptSource, run_within}};
 /// # let (job, probe) = (weir_engine::Job::named("doc").parallelism(1), Probe::new());
-/// let left = Pattern::begin(|e: &(&str, &str)| e.1 == "cart").not_followed_by(|e| e.1 == "buy", minutes(30));
-/// let events = [(("ann", "cart"), 0), (("bob", "cart"), 5_000), (("ann", "buy"), 60_000)];
+/// # use serde::{Deserialize, Serialize};
+/// #[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// enum Did { Cart, Buy }
+/// let left = Pattern::begin(|e: &(u64, Did)| e.1 == Did::Cart).not_followed_by(|e| e.1 == Did::Buy, minutes(30));
+/// let events = [((1, Did::Cart), 0), ((2, Did::Cart), 5_000), ((1, Did::Buy), 60_000)];
 /// let events = job.source("in", ScriptSource::of(events)).source_time(weir_engine::Watermarks::monotonic());
-/// events.key_by("by-user", |(user, _)| user.to_string())
+/// events.key_by("by-user", |(user, _)| *user)
 ///     .detect("carts-left", left)
 ///     .map(|found| found.key)
 /// #   .transform(OperatorInfo::stateless("look"), probe.clone())
 ///     .sink("out", NullSink);
 /// # run_within(job, seconds(30)).unwrap();
-/// assert_eq!(probe.values(), ["bob"]);
+/// assert_eq!(probe.values(), [2]);
 /// ```
 pub struct Pattern<T, A, B, C = fn(&T) -> bool> {
     begin: A,

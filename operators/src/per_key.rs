@@ -1,4 +1,8 @@
 //! `PerKeyOps`: steps over the history of each key: OVER aggregates, deduplication, patterns, top n.
+#![expect(
+    clippy::type_complexity,
+    reason = "a stream's type names its values twice; an alias cannot hold `impl Pipe`"
+)]
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -109,8 +113,8 @@ pub trait PerKeyOps<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>>: Sized {
     /// # use weir_operators::prelude::*;
     /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
     /// # let job = weir_engine::Job::named("doc").parallelism(1);
-    /// # let events = job.source("in", ScriptSource::of([((7u64, "pv"), 0)])).source_time(weir_engine::Watermarks::monotonic());
-    /// let bought = Pattern::begin(|e: &(u64, &str)| e.1 == "pv").followed_by(|e| e.1 == "buy", minutes(10));
+    /// # let events = job.source("in", ScriptSource::of([((7u64, 'v'), 0)])).source_time(weir_engine::Watermarks::monotonic());
+    /// let bought = Pattern::begin(|e: &(u64, char)| e.1 == 'v').followed_by(|e| e.1 == 'b', minutes(10));
     /// events.key_by("by-user", |(user, _)| *user).detect("bought", bought).sink("out", NullSink);
     /// # run_within(job, seconds(30)).unwrap();
     /// ```

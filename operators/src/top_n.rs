@@ -34,10 +34,10 @@ use crate::process::{KeyedContext, NamedState, ProcessFunction, ValueState};
 /// # use weir_operators::prelude::*;
 /// # use weir_engine::{OperatorInfo, testkit::{NullSink, Probe, ScriptSource, run_within}};
 /// # let (job, probe) = (weir_engine::Job::named("doc").parallelism(1), Probe::new());
-/// let bids = [("car", "ann", 10), ("car", "bob", 30), ("car", "cid", 20), ("car", "ann", 40)].map(|bid| (bid, 0));
+/// let bids = [(7, 'a', 10), (7, 'b', 30), (7, 'c', 20), (7, 'a', 40)].map(|bid| (bid, 0));
 /// let bids = job.source("in", ScriptSource::of(bids)).without_event_time();
-/// bids.key_by("by-item", |(item, ..)| item.to_string())
-///     .top_n("best-bids", Top::of(2).each(|(_, who, _): &(&str, &str, i64)| who.to_string()), |bid| bid.2)
+/// bids.key_by("by-item", |(item, ..)| *item)
+///     .top_n("best-bids", Top::of(2).each(|(_, who, _): &(i32, char, i64)| *who), |bid| bid.2)
 ///     .map(|best| best.top.iter().map(|bid| bid.2).collect::<Vec<_>>())
 /// #   .transform(OperatorInfo::stateless("look"), probe.clone())
 ///     .sink("out", NullSink);

@@ -241,7 +241,7 @@ fn histories_of_keys_of_a_job_that_fails_are_what_they_should_be() {
             }
         }
     }
-    [&mut frames, &mut firsts, &mut pairs].map(|rows| rows.sort_unstable());
+    [&mut frames, &mut firsts, &mut pairs].into_iter().for_each(|rows| rows.sort_unstable());
     assert!(pairs.len() > 50, "{}", pairs.len());
     Trial::each(&[100, 700, 1_300, 2_000], |trial| {
         let keyed = |job: &Job| {

@@ -52,7 +52,9 @@ impl InOrder<u64, i64> for Told {
     }
 }
 
-fn harness() -> OpHarness<Keyed<u64, i64>, Timely<u64, i64, Ordered<u64, i64, Told>>> {
+type Operator = Timely<u64, i64, Ordered<u64, i64, Told>>;
+
+fn harness() -> OpHarness<Keyed<u64, i64>, Operator> {
     OpHarness::new(Timely::new(Ordered::new(Told), SideSlot::default())).unwrap()
 }
 

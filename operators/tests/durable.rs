@@ -243,27 +243,26 @@ fn histories_of_keys_of_a_job_that_fails_are_what_they_should_be() {
     }
     [&mut frames, &mut firsts, &mut pairs].into_iter().for_each(|rows| rows.sort_unstable());
     assert!(pairs.len() > 50, "{}", pairs.len());
+    let keyed = |trial: &Trial, job: &Job| {
+        let source = job.source("in", source_of(&events, trial.parallelism, |event| event));
+        source.source_time(Watermarks::monotonic()).key_by("by-key", |(key, ..)| *key)
+    };
     Trial::each(&[100, 700, 1_300, 2_000], |trial| {
-        let keyed = |job: &Job| {
-            let source = job.source("in", source_of(&events, trial.parallelism, |event| event));
-            source.source_time(Watermarks::monotonic()).key_by("by-key", |(key, ..)| *key)
-        };
         let job = trial.job();
-        let sums = keyed(&job).over("frames", Over::rows(3), sum(|(_, value, _): &(u64, i64, i64)| *value));
+        let sum = sum(|(_, value, _): &(u64, i64, i64)| *value);
+        let sums = keyed(trial, &job).over("frames", Over::rows(3), sum);
         assert_eq!(trial.run(job, sums.map(|o| (o.key, o.record.2, o.value))), frames);
+    });
+    Trial::each(&[100, 700, 1_300, 2_000], |trial| {
         let job = trial.job();
-        let once = keyed(&job).deduplicate("once", Keep::First, Duration::from_millis(500));
+        let once = keyed(trial, &job).deduplicate("once", Keep::First, Duration::from_millis(500));
         assert_eq!(trial.run(job, once.map(|(key, value, time)| (key, time, value))), firsts);
     });
     Trial::each(&[10, 20, 30, 40], |trial| {
-        let pattern = Pattern::begin(|e: &(u64, i64, i64)| e.1 == 3).followed_by(|e| e.1 == 7, seconds(2));
         let job = trial.job();
-        let found = job
-            .source("in", source_of(&events, trial.parallelism, |event| event))
-            .source_time(Watermarks::monotonic())
-            .key_by("by-key", |(key, ..)| *key)
-            .detect("pairs", pattern)
-            .map(|found| (found.key, found.then.map_or(0, |then| then.2), found.first.2));
+        let pattern = Pattern::begin(|e: &(u64, i64, i64)| e.1 == 3).followed_by(|e| e.1 == 7, seconds(2));
+        let found = keyed(trial, &job).detect("pairs", pattern);
+        let found = found.map(|found| (found.key, found.then.map_or(0, |then| then.2), found.first.2));
         assert_eq!(trial.run(job, found), pairs);
     });
 }

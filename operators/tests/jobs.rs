@@ -99,11 +99,13 @@ fn e12_late_records_of_every_step_by_event_time_come_out_aside() {
     let job = Job::named("late").parallelism(1);
     let source = job.source("in", ScriptSource::new(vec![script])).source_time(Watermarks::monotonic());
     let events = source.shared();
-    let keyed = || events.stream().key_by("by-key", |(key, _)| *key);
-    let (sums, late_sums) = keyed().over_with_late("sums", Over::rows(2), sum(|(_, n): &(u64, i32)| *n));
-    let (once, late_once) = keyed().deduplicate_with_late("once", Keep::Last, Duration::from_millis(50));
+    let keyed = |name: &str| events.stream().key_by(name, |(key, _)| *key);
+    let (sums, late_sums) =
+        keyed("to-sums").over_with_late("sums", Over::rows(2), sum(|(_, n): &(u64, i32)| *n));
+    let (once, late_once) =
+        keyed("to-once").deduplicate_with_late("once", Keep::Last, Duration::from_millis(50));
     let rise = Pattern::begin(|_: &(u64, i32)| true).followed_by(|_| true, seconds(1));
-    let (rises, late_rises) = keyed().detect_with_late("rises", rise);
+    let (rises, late_rises) = keyed("to-rises").detect_with_late("rises", rise);
     let sums = probed(sums.map(|o| o.value), "sums-probe");
     let once = probed(once.map(|(_, n)| n), "once-probe");
     let rises = probed(rises.map(|found| (found.first.1, found.then.map(|then| then.1))), "rises-probe");

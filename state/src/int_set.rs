@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn what_is_read_back_is_what_was_written() {
         let mut set = IntSet::default();
-        (0..5_000).for_each(|n| drop(set.insert(n * n * n)));
+        (0..5_000).for_each(|n| _ = set.insert(n * n * n));
         set.insert(u64::MAX);
         for codec in [CodecId::BINCODE, CodecId::POSTCARD] {
             for set in [&IntSet::default(), &set] {

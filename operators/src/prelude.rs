@@ -7,12 +7,20 @@ use weir_engine::{
 };
 use weir_state::profile::{ProfileUpdate, UserId};
 
-pub use crate::aggregate::{Aggregate, count, count_where, max, min, sum};
+pub use crate::aggregate::{
+    Aggregate, approx_distinct, avg, collect, count, count_where, distinct, distinct_of, max, max_by, min,
+    min_by, reduce, sum, top,
+};
+pub use crate::deduplicate::Keep;
+pub use crate::over::{Over, OverResult};
+pub use crate::pattern::{Found, Pattern};
+pub use crate::per_key::PerKeyOps;
 pub use crate::process::{
     AggregatingState, KeyedContext, ListState, MapState, NamedState, ProcessFunction, ReducingState,
     ValueState,
 };
 pub use crate::profile::{BadUpdates, ProfileTarget, RejectedUpdate};
+pub use crate::top_n::{Top, TopN};
 pub use crate::window::{TimeWindow, Tumbling, WindowResult, days, hours, minutes, seconds};
 
 pub use weir_state::schema::Schema;

@@ -138,7 +138,7 @@ impl<S: Source, F: Timestamps<S::Out>, G: WatermarkGenerator<S::Out>> SourceInpu
             frozen.item(POSITIONS, split, position);
         }
         let source = &self.source;
-        self.time.freeze(&|split| source.split_name(split), &mut frozen)?;
+        self.time.freeze::<S::Out>(&|split| source.split_name(split), &mut frozen)?;
         if let Some(state) = &self.state {
             state.froze(&self.settings.uid, frozen);
         }
@@ -187,7 +187,7 @@ impl<S: Source, F: Timestamps<S::Out>, G: WatermarkGenerator<S::Out>> SourceInpu
                 self.barrier(b);
                 continue;
             }
-            self.time.when_due(now, &mut self.pending);
+            self.time.when_due::<S::Out>(now, &mut self.pending);
             if !self.pending.is_empty() {
                 continue;
             }
@@ -266,7 +266,7 @@ where
         let own = cx.of(&self.settings.uid);
         self.refusals = Some(Refusals::open(&self.settings, &own));
         self.state = Some(cx.state.clone());
-        self.time.open(&own)?;
+        self.time.open::<S::Out>(&own)?;
         blame(&self.settings.uid, || self.source.open(&own))?;
         self.opened = true;
         // A cap is for the source as a whole; its subtasks share it evenly.

@@ -1,7 +1,7 @@
 //! Event time of one source subtask: stamps records, refuses those of impossible times, and says when a watermark is due.
 // HOT: per batch, but for the extractor's loop and the one that finds the latest time of a run.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ use crate::runtime::silence::{Look, Silence, SilenceSeat};
 use crate::runtime::timestamps::Timestamps;
 use crate::source::{SourceBatch, SourceStatus, SplitId, SplitNews};
 use crate::time::{EventTime, SharedClock, Watermark};
-use crate::watermarks::splits::{Mark, SplitClocks};
+use crate::watermarks::marks::Marks;
+use crate::watermarks::splits::SplitClocks;
 use crate::watermarks::{Guard, Quarantined, TimeFault, WatermarkGenerator, Watermarks};
 
 /// The list in a checkpoint that holds where each split's event time stands.
@@ -52,10 +53,7 @@ pub(crate) struct TimeKeeper<F, G> {
     silence: Option<SilenceSeat>,
     /// Where the watermark stood when the silence that goes on was noticed, and how much of it has been added to that.
     silent: Option<(Watermark, Duration)>,
-    /// What the checkpoint knows of splits, of all subtasks, by the splits' names; with those that are to be handed on as they
-    /// are as long as the source has not said which splits are its own.
-    restored: BTreeMap<String, Mark>,
-    unclaimed: Vec<(String, Mark)>,
+    restored: Marks,
     /// The watermark to send when it is due; not sent yet.
     advanced: Option<Watermark>,
     polls: u32,
@@ -78,8 +76,7 @@ impl<F, G: Clone> TimeKeeper<F, G> {
             drift: None,
             silence: None,
             silent: None,
-            restored: BTreeMap::new(),
-            unclaimed: Vec::new(),
+            restored: Marks::default(),
             advanced: None,
             polls: 0,
             sent_at: Duration::ZERO,
@@ -99,20 +96,7 @@ impl<F, G: Clone> TimeKeeper<F, G> {
         let aligned = rules.aligned.as_ref().zip(self.shared.drift.as_ref());
         self.drift = aligned.map(|((_, limit_ms), group)| group.join(cx.attempt(), *limit_ms));
         self.silence = rules.silence.map(|_| self.shared.silence.join(cx.attempt()));
-        for item in cx.restored(EVENT_TIMES) {
-            let mark: Mark = serde_json::from_value(item.value.clone()).map_err(|e| {
-                let message = format!("the checkpoint's event time of {} is none: {}", item.key, item.value);
-                TaskError::external(message).caused_by(e)
-            })?;
-            if item.subtask % cx.parallelism() == cx.subtask() {
-                self.unclaimed.push((item.key.clone(), mark.clone()));
-            }
-            let known = match self.restored.remove(&item.key) {
-                Some(other) => other.further(mark),
-                None => mark,
-            };
-            self.restored.insert(item.key, known);
-        }
+        self.restored = Marks::read(cx.restored(EVENT_TIMES), cx.subtask(), cx.parallelism())?;
         Ok(())
     }
 
@@ -190,7 +174,7 @@ impl<F, G: Clone> TimeKeeper<F, G> {
     {
         match self.clocks.find(id) {
             Some(i) => i,
-            None => self.begin(id, names),
+            None => self.begin::<T>(id, names),
         }
     }
 
@@ -199,12 +183,8 @@ impl<F, G: Clone> TimeKeeper<F, G> {
     where
         G: WatermarkGenerator<T>,
     {
-        let mark = if self.restored.is_empty() {
-            None
-        } else {
-            names(id).and_then(|name| self.restored.get(&name).cloned())
-        };
-        let (i, advance) = self.clocks.start(id, mark);
+        let mark = self.restored.of(|| names(id));
+        let (i, advance) = self.clocks.start::<T>(id, mark);
         self.advanced = advance.to.or(self.advanced);
         i
     }
@@ -221,16 +201,15 @@ impl<F, G: Clone> TimeKeeper<F, G> {
         F: Timestamps<T>,
         G: WatermarkGenerator<T>,
     {
-        // The source has said which splits it reads: from now on they are what a checkpoint holds.
-        self.unclaimed.clear();
+        self.restored.claimed();
         for n in 0..batch.splits.len() {
             if let (id, SplitNews::Started) = batch.splits[n] {
-                self.place(id, names);
+                self.place::<T>(id, names);
             }
         }
         let refused = if batch.records.is_empty() { Vec::new() } else { self.observe(batch, names) };
         for (id, news) in std::mem::take(&mut batch.splits) {
-            let i = self.place(id, names);
+            let i = self.place::<T>(id, names);
             match news {
                 SplitNews::Started => {}
                 SplitNews::Drained(at) => {
@@ -259,7 +238,7 @@ impl<F, G: Clone> TimeKeeper<F, G> {
         let (mut start, mut run) = (0, 0);
         while run < batch.runs.len() {
             let (split, mut end) = batch.runs[run];
-            let i = self.place(split, names);
+            let i = self.place::<T>(split, names);
             let mut to = latest(&batch.records[start..end]);
             if !self.guard.passes(&batch.records[start..end], to, self.clocks.latest(i), now_ms) {
                 let taken = self.sift(batch, run, start, i, now_ms, names);
@@ -387,7 +366,7 @@ impl<F, G: Clone> TimeKeeper<F, G> {
         G: WatermarkGenerator<T>,
     {
         let own = self.clocks.marks::<T>().filter_map(|(id, mark)| Some((names(id)?, mark)));
-        for (name, mark) in own.chain(self.unclaimed.iter().cloned()) {
+        for (name, mark) in own.chain(self.restored.unclaimed()) {
             let mark = serde_json::to_value(&mark)
                 .map_err(|e| TaskError::internal("the event time of a split is no JSON").caused_by(e))?;
             frozen.item(EVENT_TIMES, name, mark);

@@ -2,6 +2,7 @@
 
 mod generator;
 mod guard;
+pub(crate) mod marks;
 pub(crate) mod splits;
 
 use std::time::Duration;

@@ -19,7 +19,7 @@ impl<G: WatermarkGenerator<u64>> Two<G> {
     fn of(watermarks: Watermarks<G>) -> Self {
         let mut clocks = SplitClocks::new(watermarks.generator, watermarks.rules.idle_after);
         for id in 0..2 {
-            assert_eq!(clocks.start(SplitId(id), None), (id as usize, Advance::default()));
+            assert_eq!(clocks.start::<u64>(SplitId(id), None), (id as usize, Advance::default()));
         }
         Two(clocks)
     }
@@ -84,7 +84,7 @@ fn at_end_says_nothing_on_the_way_not_even_what_a_checkpoint_knew() {
     assert_eq!(two.sees(A, 100), None);
     assert_eq!(two.0.tick(s(1000)), Advance::default());
     let mark = Mark { latest: EventTime(5), at_ms: 0, watermark: Watermark(4), saved: Value::Null };
-    assert_eq!(two.0.start(SplitId(9), Some(mark)).1, Advance::default());
+    assert_eq!(two.0.start::<u64>(SplitId(9), Some(mark)).1, Advance::default());
 }
 
 #[test]

@@ -309,6 +309,16 @@ mod tests {
     }
 
     #[test]
+    fn a_share_is_called_the_same_only_where_there_are_as_many() {
+        let name = |subtask, parallelism| {
+            let mut source = MemorySource::new(0..4u64);
+            source.open(&context("mem", subtask, parallelism)).unwrap();
+            source.split_name(source.split)
+        };
+        assert_eq!((name(1, 3), name(1, 2)), (Some("share 1 of 3".into()), Some("share 1 of 2".into())));
+    }
+
+    #[test]
     fn a_clone_opened_again_starts_over() {
         let source = MemorySource::new(0..4u64);
         assert_eq!(drain(source.clone(), 0, 1), drain(source, 0, 1));

@@ -1,6 +1,6 @@
 //! Where splits stood in event time, as a checkpoint tells it to every subtask. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::splits::Mark;
 use crate::error::{Result, TaskError};
@@ -11,7 +11,7 @@ use crate::task_state::RestoredItem;
 pub(crate) struct Marks {
     known: BTreeMap<String, Mark>,
     /// Those that this subtask hands on as they are, as long as the source has not said which splits are its own.
-    unclaimed: Vec<(String, Mark)>,
+    unclaimed: BTreeSet<String>,
 }
 
 impl Marks {
@@ -25,7 +25,7 @@ impl Marks {
                 TaskError::external(message).caused_by(e)
             })?;
             if of % parallelism == subtask {
-                marks.unclaimed.push((key.clone(), mark.clone()));
+                marks.unclaimed.insert(key.clone());
             }
             let known = match marks.known.remove(&key) {
                 Some(other) => other.further(mark),
@@ -47,7 +47,7 @@ impl Marks {
     }
 
     pub(crate) fn unclaimed(&self) -> impl Iterator<Item = (String, Mark)> {
-        self.unclaimed.iter().cloned()
+        self.unclaimed.iter().filter_map(|name| Some((name.clone(), self.known.get(name)?.clone())))
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
             assert_eq!((marks.of(|| None), marks.of(|| Some("c".into()))), (None, None));
         }
         let handed_on = |i: usize| all[i].unclaimed().map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!((handed_on(0), handed_on(1)), (vec!["a".into(), "a".into()], vec!["b".to_owned()]));
+        assert_eq!((handed_on(0), handed_on(1)), (vec!["a".to_owned()], vec!["b".to_owned()]));
     }
 
     #[test]

@@ -202,10 +202,8 @@ impl<F, G: Clone> TimeKeeper<F, G> {
         G: WatermarkGenerator<T>,
     {
         self.restored.claimed();
-        for n in 0..batch.splits.len() {
-            if let (id, SplitNews::Started) = batch.splits[n] {
-                self.place::<T>(id, names);
-            }
+        for (id, _) in batch.splits.iter().filter(|(_, news)| *news == SplitNews::Started) {
+            self.place::<T>(*id, names);
         }
         let refused = if batch.records.is_empty() { Vec::new() } else { self.observe(batch, names) };
         for (id, news) in std::mem::take(&mut batch.splits) {

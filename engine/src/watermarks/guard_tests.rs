@@ -15,7 +15,10 @@ fn sifted(guard: Guard, times: &[i64], before: Latest, now_ms: i64) -> (Vec<i64>
     let mut records = batch(times);
     let refused = guard.sift(&mut records, (0, times.len()), before, now_ms);
     assert!(refused.iter().all(|(place, record, _)| *place == record.value));
-    (records.iter().map(|r| r.time.0).collect(), refused.into_iter().map(|(i, _, fault)| (i, fault)).collect())
+    (
+        records.iter().map(|r| r.time.0).collect(),
+        refused.into_iter().map(|(i, _, fault)| (i, fault)).collect(),
+    )
 }
 
 fn at(time: i64, at_ms: i64) -> Latest {

@@ -8,7 +8,7 @@ pub(crate) mod splits;
 use std::time::Duration;
 
 pub use generator::{ByLatest, PerRecord, RestoredSplit, WatermarkGenerator};
-pub(crate) use guard::{Guard, Latest};
+pub(crate) use guard::Guard;
 pub use guard::{Quarantined, TimeFault};
 
 use crate::dead_letter::BadRecords;
@@ -127,7 +127,7 @@ impl Watermarks {
     /// ```
     /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
     /// let (job, probe) = (Job::named("marks").parallelism(1), Probe::new());
-    /// let marks = Watermarks::per_record(|r: &Record<&str>| (r.value == "mark").then_some(Watermark(r.time.0)));
+    /// let marks = Watermarks::per_record(|r: &Record<&'static str>| (r.value == "mark").then_some(Watermark(r.time.0)));
     /// let script = vec![Line::Record("a", 7), Line::Record("mark", 5), Line::Pause(std::time::Duration::from_millis(1))];
     /// let events = job.source("in", ScriptSource::new(vec![script])).source_time(marks);
     /// events.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
@@ -318,11 +318,6 @@ impl<G> Watermarks<G> {
 impl TimeRules {
     /// `timed`: a record must have a time.
     pub(crate) fn guard(&self, timed: bool) -> Guard {
-        Guard {
-            future_ms: self.future_ms,
-            jump_ms: self.jump_ms,
-            in_order: self.in_order.is_some(),
-            timed,
-        }
+        Guard { future_ms: self.future_ms, jump_ms: self.jump_ms, in_order: self.in_order.is_some(), timed }
     }
 }

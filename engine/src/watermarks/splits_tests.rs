@@ -25,7 +25,7 @@ impl<G: WatermarkGenerator<u64>> Two<G> {
     }
 
     fn sees(&mut self, i: usize, time: i64) -> Option<Watermark> {
-        self.0.observe(i, &[Record::new(7, EventTime(time))], EventTime(time), 0).to
+        self.0.observe(i, &[Record::new(7u64, EventTime(time))], EventTime(time), 0).to
     }
 }
 
@@ -112,7 +112,8 @@ fn a_record_without_time_says_nothing_but_that_its_split_lives() {
 
 #[test]
 fn what_records_say_themselves_counts_and_the_end_is_not_for_them_to_say() {
-    let mut two = Two::of(Watermarks::per_record(|r: &Record<u64>| (r.value > 0).then_some(Watermark(r.time.0))));
+    let mut two =
+        Two::of(Watermarks::per_record(|r: &Record<u64>| (r.value > 0).then_some(Watermark(r.time.0))));
     two.0.finished(B);
     let batch = [(0u64, 9), (1, 5), (2, 3), (0, 8)].map(|(v, t)| Record::new(v, EventTime(t)));
     assert_eq!(two.0.observe(A, &batch, EventTime(9), 0).to, Some(Watermark(5)));
@@ -162,7 +163,8 @@ fn a_generator_of_the_users_own_goes_by_the_clock_and_comes_back_with_what_it_sa
 
 #[test]
 fn of_two_marks_the_one_that_knows_more_counts() {
-    let mark = |w, latest| Mark { latest: EventTime(latest), at_ms: 0, watermark: Watermark(w), saved: Value::Null };
+    let mark =
+        |w, latest| Mark { latest: EventTime(latest), at_ms: 0, watermark: Watermark(w), saved: Value::Null };
     assert_eq!(mark(1, 9).further(mark(2, 3)), mark(2, 3));
     assert_eq!(mark(2, 9).further(mark(2, 3)), mark(2, 9));
 }

@@ -120,7 +120,9 @@ pub(crate) fn late<T: weir_engine::Data>(probe: &Probe<T>) -> Vec<i64> {
     let mut late = Vec::new();
     for (subtask, seen) in probe.seen() {
         match seen {
-            Seen::Watermark(w) => drop(reached.insert(subtask, w)),
+            Seen::Watermark(w) => {
+                reached.insert(subtask, w);
+            }
             Seen::Record(_, time) if reached.get(&subtask).is_some_and(|w| time <= *w) => late.push(time),
             _ => {}
         }

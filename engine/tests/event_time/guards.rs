@@ -38,7 +38,11 @@ fn e06_one_record_from_tomorrow_makes_no_honest_one_late() {
     assert_eq!(refused.values(), [letter]);
     let dead = &dead.values()[0];
     assert_eq!((dead.uid.as_str(), dead.origin.as_str(), dead.offset), ("in", "script 0", -1));
-    assert!(dead.reason.contains("86400s ahead of the clock, and future_limit allows 3600s"), "{}", dead.reason);
+    assert!(
+        dead.reason.contains("86400s ahead of the clock, and future_limit allows 3600s"),
+        "{}",
+        dead.reason
+    );
     assert_eq!(report.tasks.iter().map(|t| t.dead_letters).sum::<u64>(), 1);
 }
 
@@ -81,7 +85,10 @@ fn a_time_from_the_future_fails_a_job_that_wants_no_bad_records() {
     let source = job.source("in", ScriptSource::of([(1, NOW + DAY)])).bad_records(BadRecords::Fail);
     source.source_time(Watermarks::bounded(ms(0))).sink("out", NullSink);
     let error = run_within(job, SOON).unwrap_err().to_string();
-    assert!(error.contains("script 0 gave a record whose time 1700086400000 is refused: it is 86400s ahead"), "{error}");
+    assert!(
+        error.contains("script 0 gave a record whose time 1700086400000 is refused: it is 86400s ahead"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -95,7 +102,13 @@ fn bounded_input_read_at_its_end_may_lie_in_the_future() {
 fn a_record_that_goes_back_under_monotonic_fails_the_job_with_what_to_do() {
     let (job, ..) = watched("back", &[7, 9, 9, 4], Watermarks::monotonic());
     let error = run_within(job, SOON).unwrap_err().to_string();
-    for part in ["in", "script 0 gave a record of 4 after one of 9", "Watermarks::bounded", "at least 5 ms", "out_of_order"] {
+    for part in [
+        "in",
+        "script 0 gave a record of 4 after one of 9",
+        "Watermarks::bounded",
+        "at least 5 ms",
+        "out_of_order",
+    ] {
         assert!(error.contains(part), "{part} is not in: {error}");
     }
 }
@@ -129,8 +142,13 @@ fn a_record_that_says_no_time_is_refused_and_the_sources_own_may_stand_in() {
     let job = Job::named("untimed").parallelism(1).clock(Arc::new(ManualClock::at(NOW)));
     let (probe, refused) = (Probe::new(), Probe::new());
     let source = job.source("in", ScriptSource::of([(5, 0), (-1, 1_000), (-2, i64::MIN)]));
-    source.quarantined().transform(OperatorInfo::stateless("look"), refused.clone()).sink("refused", NullSink);
-    let own = |n: &i64, given: EventTime| if *n < 0 { (given != EventTime::NONE).then_some(given.0) } else { Some(*n) };
+    source
+        .quarantined()
+        .transform(OperatorInfo::stateless("look"), refused.clone())
+        .sink("refused", NullSink);
+    let own = |n: &i64, given: EventTime| {
+        if *n < 0 { (given != EventTime::NONE).then_some(given.0) } else { Some(*n) }
+    };
     let timed = source.try_event_time(own, Watermarks::monotonic());
     timed.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
     let report = run_within(job, SOON).unwrap();

@@ -51,7 +51,9 @@ fn total_silence_lets_event_time_go_on_by_the_clock_until_a_record_comes() {
     // What comes behind it is late and moves nothing; what is further counts at once.
     feed.give(0, [15_000]);
     feed.give(1, [35_000]);
-    until(&running, SOON, "the next record's time", || reached(&probe) == Some(34_999) && probe.values().len() == 4);
+    until(&running, SOON, "the next record's time", || {
+        reached(&probe) == Some(34_999) && probe.values().len() == 4
+    });
     assert_eq!(late(&probe), [15_000]);
     cancel(&running);
 }

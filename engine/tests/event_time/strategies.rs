@@ -36,7 +36,9 @@ fn bounded_disorder_keeps_its_distance_and_the_end_closes_it() {
 
 #[test]
 fn marks_in_the_stream_alone_move_event_time() {
-    let marks = Watermarks::per_record(|r: &Record<u64>| (r.time.0 % 10 == 0).then_some(r.time).map(|t| Watermark(t.0)));
+    let marks = Watermarks::per_record(|r: &Record<u64>| {
+        (r.time.0 % 10 == 0).then_some(r.time).map(|t| Watermark(t.0))
+    });
     assert_eq!(leaving(&[3, 10, 17, 12, 20], marks), [10, 20, i64::MAX]);
 }
 
@@ -55,7 +57,8 @@ impl WatermarkGenerator<u64> for Punctual {
 #[test]
 fn a_generator_of_the_users_own_may_go_by_the_jobs_clock_even_when_idle() {
     let clock = ManualClock::at(50_000);
-    let (job, probe, feed) = (Job::named("own").clock(Arc::new(clock.clone())).parallelism(1), Probe::new(), Feed::of(1));
+    let (job, probe, feed) =
+        (Job::named("own").clock(Arc::new(clock.clone())).parallelism(1), Probe::new(), Feed::of(1));
     let numbers = job.source("in", feed.clone()).source_time(Watermarks::custom(Punctual).idle_after(s(2)));
     numbers.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
     let running = job.start().unwrap();
@@ -71,7 +74,8 @@ fn a_generator_of_the_users_own_may_go_by_the_jobs_clock_even_when_idle() {
 #[test]
 fn e01_a_quiet_split_holds_nothing_back_and_nobody_when_all_are_quiet() {
     let clock = ManualClock::at(0);
-    let (job, probe, feed) = (Job::named("e01").clock(Arc::new(clock.clone())).parallelism(2), Probe::new(), Feed::of(2));
+    let (job, probe, feed) =
+        (Job::named("e01").clock(Arc::new(clock.clone())).parallelism(2), Probe::new(), Feed::of(2));
     let numbers = job.source("in", feed.clone()).source_time(Watermarks::monotonic().idle_after(s(2)));
     let all = numbers.rebalance().parallelism(1);
     all.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);

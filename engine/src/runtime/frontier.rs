@@ -42,6 +42,12 @@ impl Frontier {
         self.inputs.len() - 1
     }
 
+    /// Input `i` comes with a promise from before; `settle` says what that makes of all, once they are all there.
+    pub(crate) fn begin(&mut self, i: usize, w: Watermark) {
+        let own = &mut self.inputs[i].1;
+        *own = (*own).max(w);
+    }
+
     /// Input `i` says `w`. A regression is ignored: a promise cannot be taken back. It also ends idleness.
     pub(crate) fn observe(&mut self, i: usize, w: Watermark) -> Advance {
         let (state, own) = &mut self.inputs[i];
@@ -106,7 +112,7 @@ impl Frontier {
         self.settle()
     }
 
-    fn settle(&mut self) -> Advance {
+    pub(crate) fn settle(&mut self) -> Advance {
         let of = |state: Input| self.inputs.iter().filter(move |(s, _)| *s == state).map(|(_, w)| *w);
         let was_idle = self.idle;
         // With nobody active, what the idle ones promised last still holds: the furthest of it, as if that one had

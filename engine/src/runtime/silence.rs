@@ -17,6 +17,8 @@ struct Looks {
     attempt: Option<AttemptId>,
     next: u64,
     seats: Vec<(u64, Look)>,
+    /// How often a silence has been broken: tells one from the next.
+    broken: u64,
 }
 
 /// What a subtask found when it last looked into its splits.
@@ -75,8 +77,9 @@ impl Silence {
 }
 
 impl SilenceSeat {
-    /// Says what this subtask found at `now`; gives for how long the whole source has been silent, if it is.
-    pub(crate) fn look(&mut self, found: Look, now: Duration) -> Option<Duration> {
+    /// Says what this subtask found at `now`; gives for how long the whole source has been silent, if it is, and which of its
+    /// silences that is.
+    pub(crate) fn look(&mut self, found: Look, now: Duration) -> Option<(u64, Duration)> {
         if found == Look::Talks && self.said == Look::Talks {
             return None;
         }
@@ -85,12 +88,14 @@ impl SilenceSeat {
         if looks.attempt != Some(self.attempt) {
             return None;
         }
+        looks.broken += u64::from(found == Look::Talks);
         for seat in &mut looks.seats {
             if seat.0 == self.number {
                 seat.1 = found;
             }
         }
-        silent_for(looks.seats.iter().map(|(_, look)| *look), now)
+        let lasts = silent_for(looks.seats.iter().map(|(_, look)| *look), now)?;
+        Some((looks.broken, lasts))
     }
 }
 
@@ -117,12 +122,12 @@ mod tests {
         let silence = Arc::new(Silence::default());
         let (mut a, mut b) = (silence.join(AttemptId::FIRST), silence.join(AttemptId::FIRST));
         assert_eq!(a.look(dry(1, 10), s(10)), None, "the other has not looked yet");
-        assert_eq!(b.look(dry(4, 10), s(10)), Some(s(6)));
+        assert_eq!(b.look(dry(4, 10), s(10)), Some((0, s(6))));
         assert_eq!(a.look(dry(1, 11), s(11)), None, "the other may be held up with records before it");
         assert_eq!(b.look(Look::Talks, s(11)), None);
         assert_eq!(a.look(dry(1, 11), s(11)), None);
         drop(b);
-        assert_eq!(a.look(dry(1, 12), s(12)), Some(s(11)));
+        assert_eq!(a.look(dry(1, 12), s(12)), Some((1, s(11))), "another silence");
     }
 
     #[test]
@@ -131,9 +136,9 @@ mod tests {
         let (mut a, mut b) = (silence.join(AttemptId::FIRST), silence.join(AttemptId::FIRST));
         assert_eq!(a.look(Look::Nothing, s(9)), None);
         assert_eq!(b.look(Look::Nothing, s(9)), None);
-        assert_eq!(b.look(dry(2, 9), s(9)), Some(s(7)));
+        assert_eq!(b.look(dry(2, 9), s(9)), Some((0, s(7))));
         let mut next = silence.join(AttemptId(AttemptId::FIRST.0 + 1));
         assert_eq!(b.look(dry(2, 9), s(9)), None, "of an older attempt");
-        assert_eq!(next.look(dry(3, 9), s(9)), Some(s(6)));
+        assert_eq!(next.look(dry(3, 9), s(9)), Some((0, s(6))));
     }
 }

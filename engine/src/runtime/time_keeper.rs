@@ -51,9 +51,11 @@ pub(crate) struct TimeKeeper<F, G> {
     clock: Option<SharedClock>,
     drift: Option<DriftSeat>,
     silence: Option<SilenceSeat>,
-    /// Where the watermark stood when the silence that goes on was noticed, and how much of it has been added to that.
-    silent: Option<(Watermark, Duration)>,
+    /// The last silence: which it was, where the watermark stood when it was noticed, and how much of it was added to that.
+    silent: Option<(u64, Watermark, Duration)>,
     restored: Marks,
+    /// A split has begun where the checkpoint had it.
+    begun: bool,
     /// The watermark to send when it is due; not sent yet.
     advanced: Option<Watermark>,
     polls: u32,
@@ -77,6 +79,7 @@ impl<F, G: Clone> TimeKeeper<F, G> {
             silence: None,
             silent: None,
             restored: Marks::default(),
+            begun: false,
             advanced: None,
             polls: 0,
             sent_at: Duration::ZERO,
@@ -184,9 +187,8 @@ impl<F, G: Clone> TimeKeeper<F, G> {
         G: WatermarkGenerator<T>,
     {
         let mark = self.restored.of(|| names(id));
-        let (i, advance) = self.clocks.start::<T>(id, mark);
-        self.advanced = advance.to.or(self.advanced);
-        i
+        self.begun |= mark.is_some();
+        self.clocks.start::<T>(id, mark)
     }
 
     /// Takes a polled batch in: new splits, times, what is refused (it is given back), what has advanced.
@@ -204,6 +206,9 @@ impl<F, G: Clone> TimeKeeper<F, G> {
         self.restored.claimed();
         for (id, _) in batch.splits.iter().filter(|(_, news)| *news == SplitNews::Started) {
             self.place::<T>(*id, names);
+        }
+        if std::mem::take(&mut self.begun) {
+            self.advanced = self.clocks.settle().to.or(self.advanced);
         }
         let refused = if batch.records.is_empty() { Vec::new() } else { self.observe(batch, names) };
         for (id, news) in std::mem::take(&mut batch.splits) {
@@ -328,15 +333,16 @@ impl<F, G: Clone> TimeKeeper<F, G> {
         };
         let silent = self.silence.as_mut().and_then(|seat| seat.look(found, now));
         let bound = self.watermarks.rules.silence.unwrap_or(Duration::MAX);
-        let Some(lasts) = silent.filter(|lasts| *lasts >= bound) else {
-            self.silent = None;
-            return;
-        };
+        let Some((which, lasts)) = silent.filter(|(_, lasts)| *lasts >= bound) else { return };
         let idled = self.clocks.all_idle();
         self.advance(idled, pending);
-        let (base, added) = self.silent.unwrap_or((self.clocks.watermark(), Duration::ZERO));
+        let (_, base, added) = (self.silent.filter(|(known, ..)| *known == which)).unwrap_or((
+            which,
+            self.clocks.watermark(),
+            Duration::ZERO,
+        ));
         if added.is_zero() || lasts.saturating_sub(added) >= WATERMARK_EVERY {
-            self.silent = Some((base, lasts));
+            self.silent = Some((which, base, lasts));
             if base != Watermark::MIN {
                 let lasts = i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX);
                 let passed = self.clocks.pass(Watermark(base.0.saturating_add(lasts)));

@@ -59,23 +59,29 @@ impl<G: Clone> SplitClocks<G> {
         self.splits.iter().position(|s| s.id == id)
     }
 
-    /// A split that was not known; `mark` is what a checkpoint says of it.
-    pub(crate) fn start<T>(&mut self, id: SplitId, mark: Option<Mark>) -> (usize, Advance)
+    /// A split that was not known; `mark` is what a checkpoint says of it. What was promised for it counts with what is next
+    /// heard of any split, so that splits which come together hold each other.
+    pub(crate) fn start<T>(&mut self, id: SplitId, mark: Option<Mark>) -> usize
     where
         G: WatermarkGenerator<T>,
     {
         let mut generator = self.generator.clone();
-        let (mut latest, mut advance) = (Latest::NONE, Advance::default());
+        let mut latest = Latest::NONE;
         let i = self.frontier.add();
         if let Some(Mark { latest: time, at_ms, watermark, saved }) = mark {
             latest = Latest { time, at_ms };
             let promised = generator.restore(&RestoredSplit { latest: time, watermark, saved });
             if let Some(w) = promised {
-                advance = self.frontier.observe(i, w.min(FURTHEST));
+                self.frontier.begin(i, w.min(FURTHEST));
             }
         }
         self.splits.push(Split { id, generator, latest, dry: None, told: false, live: true });
-        (i, advance)
+        i
+    }
+
+    /// What the splits that have begun together come to.
+    pub(crate) fn settle(&mut self) -> Advance {
+        self.frontier.settle()
     }
 
     pub(crate) fn finished(&mut self, i: usize) -> Advance {

@@ -135,11 +135,6 @@ pub(crate) fn counted(tasks: &[TaskReading], name: &str) -> u64 {
     tasks.iter().flat_map(|t| &t.counters).filter(|(_, n, _)| *n == name).map(|(.., count)| count).sum()
 }
 
-/// How many records the tasks of a chain have taken.
-pub(crate) fn taken(tasks: &[TaskReading], chain: &str) -> u64 {
-    tasks.iter().filter(|t| t.task.chain.as_str() == chain).map(|t| t.records_in).sum()
-}
-
 /// Ends a job that would go on for ever.
 pub(crate) fn cancel(running: &JobHandle) {
     running.cancel();

@@ -32,7 +32,7 @@ fn e22_event_time_stands_where_it_stood_though_nothing_comes_after_the_restore()
         // Not a record: the watermark is there again; then each split goes on from where it was, whoever reads it.
         let (again, probe) = start(&name, parallelism, &feed, watermarks());
         until(&again, SOON, "the slowest, restored", || reached(&probe) == Some(489));
-        assert_eq!(probe.values(), []);
+        assert_eq!(probe.values(), Vec::<u64>::new());
         feed.give(1, [2_000]);
         until(&again, SOON, "the next slowest", || reached(&probe) == Some(689));
         cancel(&again);

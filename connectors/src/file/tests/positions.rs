@@ -39,7 +39,8 @@ fn a_split_is_called_as_its_position_is() {
     let mut opened = begin(&source, 0, 1, &[]).unwrap();
     let mut named: Vec<_> = (0..3).filter_map(|split| opened.split_name(SplitId(split))).collect();
     named.sort_unstable();
-    let mut positions: Vec<_> = items(std::slice::from_mut(&mut opened)).into_iter().map(|item| item.key).collect();
+    let mut positions: Vec<_> =
+        items(std::slice::from_mut(&mut opened)).into_iter().map(|item| item.key).collect();
     positions.sort_unstable();
     assert_eq!(named, positions);
 }

@@ -17,7 +17,7 @@ fn fast_and_slow(job: Job, drift: std::time::Duration) -> (JobHandle, Feed, Feed
     let other = job.source("slow", slow.clone()).source_time(watermarks());
     slow.busy(true);
     one.union(other).transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
-    (job.start().unwrap(), fast, slow, probe)
+    (job.start().expect("it starts"), fast, slow, probe)
 }
 
 /// Waits until the fast source does not read, and gives how much of it is left.

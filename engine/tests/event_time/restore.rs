@@ -14,7 +14,7 @@ fn start(name: &str, parallelism: usize, feed: &Feed, watermarks: Watermarks) ->
     let numbers = job.source("in", feed.clone()).source_time(watermarks);
     let all = numbers.rebalance().parallelism(1);
     all.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
-    (job.start().unwrap(), probe)
+    (job.start().expect("it starts"), probe)
 }
 
 #[test]

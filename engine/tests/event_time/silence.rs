@@ -15,7 +15,7 @@ fn two_splits(name: &str, watermarks: Watermarks) -> (JobHandle, Feed, Probe<u64
     let numbers = job.source("in", feed.clone()).source_time(watermarks);
     let all = numbers.rebalance().parallelism(1);
     all.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
-    (job.start().unwrap(), feed, probe, clock)
+    (job.start().expect("it starts"), feed, probe, clock)
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn leaving(times: &[i64], watermarks: Watermarks<impl WatermarkGenerator<u64>>) 
     let lines = times.iter().flat_map(|t| [Line::Record(0, *t), Line::Pause(ms(1))]);
     let numbers = job.source("in", ScriptSource::new(vec![lines.collect()])).source_time(watermarks);
     numbers.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
-    run_within(job, SOON).unwrap();
+    run_within(job, SOON).expect("it runs");
     crate::feed::watermarks(&probe, 0)
 }
 

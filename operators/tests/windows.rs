@@ -33,12 +33,12 @@ type Counts = BTreeMap<(u64, i64, i64), u64>;
 fn counts<W: Window<u64, u64>>(window: W, parallelism: usize) -> Counts {
     let job = Job::named("counts").parallelism(parallelism);
     let source = job.source("in", ScriptSource::of(events())).parallelism(1);
-    let keyed: KeyedStream<u64, u64> = source.source_time(Watermarks::monotonic()).key_by("by-key", |key| *key);
+    let keyed: KeyedStream<u64, u64> =
+        source.source_time(Watermarks::monotonic()).key_by("by-key", |key| *key);
     let results = probed(keyed.window(window).aggregate("counts", count()), "results");
     run_within(job, LIMIT).unwrap();
     let given = results.values();
-    let counts: Counts =
-        given.iter().map(|w| ((w.key, w.window.start.0, w.window.end.0), w.value)).collect();
+    let counts: Counts = given.iter().map(|w| ((w.key, w.window.start.0, w.window.end.0), w.value)).collect();
     assert_eq!(counts.len(), given.len(), "a window is given once");
     counts
 }
@@ -88,7 +88,8 @@ fn parallelism_changes_no_result_of_any_window() {
         assert_eq!(counts(Calendar::days("Asia/Shanghai"), parallelism), days);
         assert_eq!(counts(Session::gap(ms(1_262)), parallelism), sessions);
         assert_eq!(counts(Tumbling::of(seconds(2)).allow_lateness(seconds(1)), parallelism).len(), {
-            expected(|time| vec![(time.div_euclid(2_000) * 2_000, time.div_euclid(2_000) * 2_000 + 2_000)]).len()
+            expected(|time| vec![(time.div_euclid(2_000) * 2_000, time.div_euclid(2_000) * 2_000 + 2_000)])
+                .len()
         });
     }
 }

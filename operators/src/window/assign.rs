@@ -65,7 +65,10 @@ pub enum WindowError {
         size_ms: i64,
     },
     /// Another duration is no whole number of milliseconds that fits.
-    #[error("window {name} is {value:?}: it must be a whole number of milliseconds, from {least} to {}", i64::MAX)]
+    #[error(
+        "window {name} is {value:?}: it must be a whole number of milliseconds, from {least} to {}",
+        i64::MAX
+    )]
     Duration {
         /// What it is the duration of.
         name: &'static str,
@@ -94,7 +97,9 @@ pub enum WindowError {
         size: Duration,
     },
     /// Nobody knows the time zone.
-    #[error("window time zone is {zone:?}: {reason}; it must be a name of the IANA database, such as Europe/Berlin")]
+    #[error(
+        "window time zone is {zone:?}: {reason}; it must be a name of the IANA database, such as Europe/Berlin"
+    )]
     Zone {
         /// What was asked for.
         zone: String,

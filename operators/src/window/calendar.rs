@@ -144,7 +144,8 @@ impl Dates {
         if time.0 >= self.last {
             return window(self.last, i64::MAX);
         }
-        let (start, end) = self.unit_of(time.0).expect("between the years -9000 and 9000 every day has a midnight");
+        let (start, end) =
+            self.unit_of(time.0).expect("between the years -9000 and 9000 every day has a midnight");
         window(start, end)
     }
 

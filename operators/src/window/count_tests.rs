@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::fleet::Fleet;
-use crate::window::model::both;
 use crate::window::Timing;
+use crate::window::model::both;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weir_engine::EndKind;

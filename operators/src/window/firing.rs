@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::window::WindowError;
 use crate::window::assign::checked_ms;
-use crate::window::cuts::{Cutting, Cuts};
+use crate::window::cuts::{Cuts, Cutting};
 
 /// A tumbling or calendar window that gives more than one result, each with its [`Pane`](crate::window::Pane):
 ///

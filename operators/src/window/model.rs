@@ -79,7 +79,8 @@ where
         match step {
             Step::Batch(records) => {
                 let at = model.watermark();
-                let records: Vec<_> = records.into_iter().map(|(key, value, time)| (key, value, at + time)).collect();
+                let records: Vec<_> =
+                    records.into_iter().map(|(key, value, time)| (key, value, at + time)).collect();
                 records.iter().for_each(|(key, value, time)| model.take(*key, *value, *time, &mut expected));
                 fleet.batch(records);
             }
@@ -145,7 +146,14 @@ impl Batch {
         self.give(window, key, total, Pane::early, rows);
     }
 
-    fn give(&mut self, (start, end): (i64, i64), key: u64, value: (u64, i64), pane: fn(u32) -> Pane, rows: &mut Vec<Row>) {
+    fn give(
+        &mut self,
+        (start, end): (i64, i64),
+        key: u64,
+        value: (u64, i64),
+        pane: fn(u32) -> Pane,
+        rows: &mut Vec<Row>,
+    ) {
         let number = self.given.entry((start, end, key)).or_default();
         rows.push((end, start, key, value, pane(*number)));
         *number += 1;

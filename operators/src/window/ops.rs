@@ -1,8 +1,6 @@
 //! `WindowOps`: what a job writes behind a window, whatever the window.
 
-use weir_engine::{
-    Data, Key, Keyed, Operator, OperatorInfo, Pipe, SideSlot, Stream, Then, WindowedStream,
-};
+use weir_engine::{Data, Key, Keyed, Operator, OperatorInfo, Pipe, SideSlot, Stream, Then, WindowedStream};
 
 use crate::aggregate::Aggregate;
 use crate::window::count::{CountAggregate, Endless};
@@ -67,11 +65,7 @@ impl<K: Key, T: Data, G: Gap<T>> Window<K, T> for Session<G> {
     fn check(&self) -> Result<(), WindowError> {
         Session::check::<T>(self).map(drop)
     }
-    fn operator<A: Aggregate<T>>(
-        self,
-        aggregate: A,
-        late: SideSlot<T>,
-    ) -> SessionAggregate<K, T, G, A> {
+    fn operator<A: Aggregate<T>>(self, aggregate: A, late: SideSlot<T>) -> SessionAggregate<K, T, G, A> {
         SessionAggregate::new(self, aggregate, late)
     }
 }

@@ -72,7 +72,8 @@ fn a_late_record_gives_its_window_again_while_that_is_allowed() {
 #[test]
 fn early_results_come_after_every_so_many_records() {
     let mut h = counting(tens().early_every(2));
-    h.batch([(keyed(1, 0), 1), (keyed(1, 0), 2), (keyed(2, 0), 2), (keyed(1, 0), 3), (keyed(1, 0), 4)]).unwrap();
+    h.batch([(keyed(1, 0), 1), (keyed(1, 0), 2), (keyed(2, 0), 2), (keyed(1, 0), 3), (keyed(1, 0), 4)])
+        .unwrap();
     let early = |number| pane(number, Timing::Early);
     assert_eq!(results(&mut h), [(1, 0, 2, early(0)), (1, 0, 4, early(1))]);
     h.watermark(9).unwrap();
@@ -141,7 +142,8 @@ fn what_was_new_at_a_checkpoint_is_given_early_after_a_restore() {
 fn no_early_result_is_repeated_for_a_key_that_was_given_by_count() {
     let clock = ManualClock::at(0);
     let cx = context_by(Arc::new(clock.clone()), "under-test", 0, 1);
-    let mut h: Counting = OpHarness::with(paned(tens().early_every(2).early_after(ms(50)), count()), &cx).unwrap();
+    let mut h: Counting =
+        OpHarness::with(paned(tens().early_every(2).early_after(ms(50)), count()), &cx).unwrap();
     h.batch((0..4).map(|time| (keyed(1, 0), time))).unwrap();
     h.pause(&clock, ms(100)).unwrap();
     assert_eq!(results(&mut h).len(), 2);
@@ -164,7 +166,8 @@ fn what_cannot_change_under_open_windows_is_refused() {
     let mut before = counting(tens().allow_lateness(ms(5)));
     before.send(keyed(1, 0), 7).unwrap();
     let saved = before.save(1).unwrap();
-    let restored = |window| OpHarness::<Keyed<u64, i64>, _>::restored(paned(window, count()), &[&saved], 0, 1).map(drop);
+    let restored =
+        |window| OpHarness::<Keyed<u64, i64>, _>::restored(paned(window, count()), &[&saved], 0, 1).map(drop);
     assert!(restored(tens().early_every(5)).is_ok());
     for other in [
         tens().allow_lateness(ms(6)),

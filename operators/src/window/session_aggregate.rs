@@ -156,7 +156,8 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> SessionAggregate<K, T, G, A> {
                 // Nothing of what is given may reach a channel, which would hear it too.
                 cx.not_cancelled()?;
                 kept.batch_end()?;
-                let soon: Vec<_> = kept.timers.soon_due(AT_ONCE).map(|(hash, key)| (hash, key.clone())).collect();
+                let soon: Vec<_> =
+                    kept.timers.soon_due(AT_ONCE).map(|(hash, key)| (hash, key.clone())).collect();
                 kept.table.prefetch(soon.iter().map(|(hash, key)| (*hash, key)))?;
             }
             fired += 1;

@@ -20,7 +20,10 @@ fn keyed(key: u64, value: i64) -> Keyed<u64, i64> {
     Keyed { hash: key_hash(&key), key, value }
 }
 
-fn sessions<G: Gap<i64>, A: Aggregate<i64>>(window: Session<G>, aggregate: A) -> SessionAggregate<u64, i64, G, A> {
+fn sessions<G: Gap<i64>, A: Aggregate<i64>>(
+    window: Session<G>,
+    aggregate: A,
+) -> SessionAggregate<u64, i64, G, A> {
     SessionAggregate::new(window, aggregate, SideSlot::default())
 }
 
@@ -109,7 +112,11 @@ fn e22_a_session_ends_after_a_restore_though_nothing_comes_for_its_key() {
         fleet.watermark(1_000);
         let given = rows(fleet.take());
         assert_eq!(given.len(), 50);
-        assert!(given.iter().all(|(end, start, key, (n, _), _)| (*end, *start, *n) == (*key as i64 + 15, *key as i64, 2)));
+        assert!(
+            given
+                .iter()
+                .all(|(end, start, key, (n, _), _)| (*end, *start, *n) == (*key as i64 + 15, *key as i64, 2))
+        );
     }
 }
 
@@ -148,7 +155,10 @@ fn a_key_that_goes_on_is_one_session() {
 fn a_late_record_within_the_allowed_lateness_changes_the_session_it_belongs_to() {
     let mut h = OpHarness::new(sessions(Session::gap(ms(10)).allow_lateness(ms(20)), count())).unwrap();
     let take = |h: &mut Counting| -> Vec<_> {
-        h.take().into_iter().map(|r| (r.value.window.start.0, r.value.window.end.0, r.value.value, r.value.pane)).collect()
+        h.take()
+            .into_iter()
+            .map(|r| (r.value.window.start.0, r.value.window.end.0, r.value.value, r.value.pane))
+            .collect()
     };
     let pane = |number, timing| Pane { number, timing };
     h.batch([(keyed(1, 0), 0), (keyed(1, 0), 30)]).unwrap();
@@ -165,7 +175,11 @@ fn a_late_record_within_the_allowed_lateness_changes_the_session_it_belongs_to()
     h.send(keyed(1, 0), 25).unwrap();
     assert_eq!(take(&mut h), [], "forgotten: nothing joins it, and the record alone is too late");
     h.send(keyed(1, 0), 35).unwrap();
-    assert_eq!(take(&mut h), [(35, 45, 1, pane(0, Timing::Late))], "forgotten too, but this one is not too late");
+    assert_eq!(
+        take(&mut h),
+        [(35, 45, 1, pane(0, Timing::Late))],
+        "forgotten too, but this one is not too late"
+    );
     h.end(EndKind::Flush).unwrap();
     assert_eq!(take(&mut h), []);
 }
@@ -177,7 +191,8 @@ fn the_gap_may_depend_on_the_record() {
     // The second ends before the first; the third is in what the first has opened.
     h.batch([(keyed(1, 100), 0), (keyed(1, 5), 10), (keyed(1, 5), 99), (keyed(1, 0), 104)]).unwrap();
     h.end(EndKind::Flush).unwrap();
-    let given: Vec<_> = h.take().into_iter().map(|r| (r.value.window.start.0, r.value.window.end.0, r.value.value)).collect();
+    let given: Vec<_> =
+        h.take().into_iter().map(|r| (r.value.window.start.0, r.value.window.end.0, r.value.value)).collect();
     assert_eq!(given, [(0, 104, 3), (104, 105, 1)]);
 }
 
@@ -200,7 +215,8 @@ fn keep_gives_nothing_and_what_is_kept_goes_on() {
     h.end(EndKind::Keep).unwrap();
     assert_eq!(results(&mut h), []);
     let saved = h.saved_at_end().unwrap();
-    let mut h: Counting = OpHarness::restored(sessions(Session::gap(ms(10)), count()), &[&saved], 0, 1).unwrap();
+    let mut h: Counting =
+        OpHarness::restored(sessions(Session::gap(ms(10)), count()), &[&saved], 0, 1).unwrap();
     h.end(EndKind::Flush).unwrap();
     assert_eq!(results(&mut h), [(3, 13, 1)]);
 }
@@ -238,7 +254,14 @@ impl Model for Plain {
     }
 
     fn take(&mut self, key: u64, value: i64, time: i64, rows: &mut Vec<Row>) {
-        let new = PlainSession { key, start: time, end: time + self.gap, total: (1, value), panes: 0, given: false };
+        let new = PlainSession {
+            key,
+            start: time,
+            end: time + self.gap,
+            total: (1, value),
+            panes: 0,
+            given: false,
+        };
         let (joined, apart): (Vec<_>, Vec<_>) =
             self.open.iter().cloned().partition(|s| s.key == key && s.start < new.end && new.start < s.end);
         let mut all = joined.into_iter().fold(new, |all, s| PlainSession {

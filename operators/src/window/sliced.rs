@@ -17,7 +17,7 @@ use crate::aggregate::Aggregate;
 use crate::opened::Opened;
 use crate::progress;
 use crate::window::late::{Late, no_event_time, not_open};
-use crate::window::slices::{Cumulate, Sliding, Slicing};
+use crate::window::slices::{Cumulate, Slicing, Sliding};
 use crate::window::tumbling::AT_ONCE;
 use crate::window::{Pane, WindowError, WindowResult};
 use kept::Kept;
@@ -139,9 +139,7 @@ impl<K: Key, T: Data, A: Aggregate<T>> SlicedAggregate<K, T, A> {
         let (Some((from, to)), Some(before)) = (span, before) else { return Ok(()) };
         let now = kept.slices_of(from, to, hash, &key)?;
         for end in again {
-            let inside = |slice: &&(i64, A::Acc)| {
-                (slicing.begin(end)..end).contains(&i128::from(slice.0))
-            };
+            let inside = |slice: &&(i64, A::Acc)| (slicing.begin(end)..end).contains(&i128::from(slice.0));
             let had = before.iter().any(|slice| inside(&slice));
             let mut acc = self.aggregate.create();
             now.iter().filter(inside).for_each(|(_, slice)| self.aggregate.merge(&mut acc, slice.clone()));

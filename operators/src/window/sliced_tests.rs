@@ -63,7 +63,8 @@ fn e14_windows_have_only_what_is_in_them() {
 
 #[test]
 fn e16_windows_that_cannot_be_fail_the_start() {
-    let bad = [Sliding::of(ms(0)).every(ms(1)), Sliding::of(ms(1)).every(ms(0)), Sliding::of(ms(1)).every(ms(2))];
+    let bad =
+        [Sliding::of(ms(0)).every(ms(1)), Sliding::of(ms(1)).every(ms(0)), Sliding::of(ms(1)).every(ms(2))];
     for bad in bad {
         let error = OpHarness::<Keyed<u64, i64>, _>::new(sliding(bad, count())).unwrap_err();
         assert!(error.chain().contains("window s"), "{error:?}");
@@ -214,7 +215,11 @@ fn a_size_that_changes_under_open_windows_is_refused() {
 /// All windows of `size` that slide by `step` and have `time`.
 fn sliding_windows(size: i64, step: i64, offset: i64, time: i64) -> Vec<(i64, i64)> {
     let last = (time - offset).div_euclid(step) * step + offset;
-    (0..).map(|n| last - n * step).take_while(|start| start + size > time).map(|start| (start, start + size)).collect()
+    (0..)
+        .map(|n| last - n * step)
+        .take_while(|start| start + size > time)
+        .map(|start| (start, start + size))
+        .collect()
 }
 
 fn cumulating_windows(size: i64, step: i64, offset: i64, time: i64) -> Vec<(i64, i64)> {

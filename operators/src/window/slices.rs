@@ -222,7 +222,13 @@ impl Slicing {
         let [size, step, offset, slice] =
             [self.size, self.step, self.offset, self.slices.size().into()].map(|ms| Declared::Ms(cut(ms)));
         let kept = Declared::AtMost(cut(self.lateness));
-        vec![("size_ms", size), ("step_ms", step), ("offset_ms", offset), ("slice_ms", slice), ("lateness_ms", kept)]
+        vec![
+            ("size_ms", size),
+            ("step_ms", step),
+            ("offset_ms", offset),
+            ("slice_ms", slice),
+            ("lateness_ms", kept),
+        ]
     }
 
     /// The end of some window.

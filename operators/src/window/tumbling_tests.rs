@@ -19,7 +19,11 @@ fn tens() -> Tumbling {
     Tumbling::of(Duration::from_millis(10))
 }
 
-fn tumbling<A: Aggregate<i64>>(window: Tumbling, aggregate: A, late: SideSlot<i64>) -> TumblingAggregate<u8, i64, A> {
+fn tumbling<A: Aggregate<i64>>(
+    window: Tumbling,
+    aggregate: A,
+    late: SideSlot<i64>,
+) -> TumblingAggregate<u8, i64, A> {
     TumblingAggregate::new(Cutting::Tumbling(window), aggregate, late)
 }
 

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::backend::BackendKind;
 use crate::key::key_hash;
-use crate::store::LocalPart;
 use crate::keyed::Tour;
+use crate::store::LocalPart;
 use crate::testing::{Bench, KINDS};
 
 type Model = BTreeMap<i64, BTreeMap<u16, u32>>;

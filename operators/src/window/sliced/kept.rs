@@ -107,12 +107,7 @@ impl<K: Key, A: State> Kept<K, A> {
         self.batch_end()
     }
 
-    fn leaves<T>(
-        &mut self,
-        start: i64,
-        space: Space,
-        aggregate: &impl Aggregate<T, Acc = A>,
-    ) -> Result<()> {
+    fn leaves<T>(&mut self, start: i64, space: Space, aggregate: &impl Aggregate<T, Acc = A>) -> Result<()> {
         let rest = self.between(i128::from(start) + 1, self.position);
         let (mut tour, mut more) = (Tour::default(), true);
         while more {
@@ -174,12 +169,7 @@ impl<K: Key, A: State> Kept<K, A> {
         Ok(())
     }
 
-    fn arrives<T>(
-        &mut self,
-        start: i64,
-        space: Space,
-        aggregate: &impl Aggregate<T, Acc = A>,
-    ) -> Result<()> {
+    fn arrives<T>(&mut self, start: i64, space: Space, aggregate: &impl Aggregate<T, Acc = A>) -> Result<()> {
         self.alive = self.slicing.cumulates();
         // Of a window that slides it is asked again when it leaves.
         let done = self.slicing.cumulates() && !self.slicing.is_lenient();
@@ -240,14 +230,18 @@ impl<K: Key, A: State> Kept<K, A> {
         let Kept { slicing, slices, late_panes, .. } = self;
         self.position = self.position.max(slicing.position(watermark));
         let merged = if slicing.cumulates() { self.position } else { slicing.begin(self.position) };
-        while let Some((start, _)) = slices.spaces.namespaces().next() {
+        loop {
+            let first = slices.spaces.namespaces().next();
+            let Some((start, _)) = first else { break };
             let at = i128::from(start);
             if at >= merged || !slicing.is_forgotten(slicing.last_end(at), watermark) {
                 break;
             }
             slices.spaces.close(start);
         }
-        while let Some((end, _)) = late_panes.namespaces().next() {
+        loop {
+            let first = late_panes.namespaces().next();
+            let Some((end, _)) = first else { break };
             if !slicing.is_forgotten(end.into(), watermark) {
                 break;
             }

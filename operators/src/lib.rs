@@ -48,4 +48,4 @@ pub use inspect::Inspect;
 pub use map::Map;
 pub use process::{KeyedContext, ProcessFunction};
 pub use profile::{BadUpdates, ProfileTarget, RejectedUpdate};
-pub use window::{TimeWindow, Tumbling, WindowResult};
+pub use window::{Sliding, TimeWindow, Tumbling, WindowResult};

@@ -18,15 +18,11 @@ pub use crate::process::{
     ValueState,
 };
 pub use crate::profile::{BadUpdates, ProfileTarget, RejectedUpdate};
-<<<<<<< HEAD
 pub use crate::top_n::{Top, TopN};
-pub use crate::window::{TimeWindow, Tumbling, WindowResult, days, hours, minutes, seconds};
-=======
 pub use crate::window::{
     Calendar, CountWindow, Cumulate, Firing, Global, Pane, Session, Sliding, TimeWindow, Timing, Tumbling,
     WindowOps, WindowResult, WindowResults, days, hours, minutes, seconds,
 };
->>>>>>> w-windows-wip
 
 pub use weir_state::schema::Schema;
 pub use weir_state::ttl::Ttl;

@@ -25,6 +25,7 @@ mod flat_map;
 #[cfg(test)]
 mod fleet;
 mod inspect;
+mod late;
 mod map;
 mod opened;
 mod ordered;

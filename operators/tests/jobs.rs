@@ -98,7 +98,8 @@ fn e12_late_records_of_every_step_by_event_time_come_out_aside() {
         Line::Record((1, 4), 305),
     ];
     let job = Job::named("late").parallelism(1);
-    let source = job.source("in", ScriptSource::new(vec![script])).source_time(Watermarks::monotonic());
+    let source =
+        job.source("in", ScriptSource::new(vec![script])).source_time(Watermarks::bounded(Duration::ZERO));
     let events = source.shared();
     let keyed = |name: &str| events.stream().key_by(name, |(key, _)| *key);
     let (sums, late_sums) =

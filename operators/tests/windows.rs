@@ -104,7 +104,8 @@ fn e12_late_records_of_a_sliding_window_come_out_of_a_running_job() {
         Line::Record(4, 305),
     ];
     let job = Job::named("late").parallelism(1);
-    let events = job.source("in", ScriptSource::new(vec![script])).source_time(Watermarks::monotonic());
+    let events =
+        job.source("in", ScriptSource::new(vec![script])).source_time(Watermarks::bounded(Duration::ZERO));
     let windowed = events.key_by("by-parity", |n| n % 2).window(Sliding::of(ms(10)).every(ms(5)));
     let (counts, late) = windowed.aggregate_with_late("counts", count());
     let (counts, late) = (probed(counts, "counts-probe"), probed(late, "late-probe"));

@@ -4,12 +4,12 @@
 use std::fmt;
 
 use weir_engine::{
-    Barrier, Closing, Collector, Counter, Data, EndKind, EventTime, Key, Keyed, Notice, Operator,
-    OperatorContext, Record, Result, SideOutput, SideSlot, SignalPort, TaskError, Watermark,
+    Barrier, Closing, Collector, Data, EndKind, EventTime, Key, Keyed, Notice, Operator, OperatorContext,
+    Record, Result, SideSlot, SignalPort, Watermark,
 };
 use weir_state::store::Snapshot;
 
-use crate::opened::Opened;
+use crate::late::{Late, no_event_time};
 use crate::process::{Process, ProcessFunction};
 use crate::progress;
 
@@ -20,55 +20,31 @@ use crate::progress;
 pub(crate) struct Timely<K: Key, T: Data, F: ProcessFunction<K, T>> {
     inner: Process<K, T, F>,
     watermark: Watermark,
-    late_slot: SideSlot<T>,
-    late: Opened<SideOutput<T>>,
-    late_counter: Counter,
-    /// Late records not yet in the counter.
-    late_records: u64,
+    late: Late<T>,
 }
 
 impl<K: Key, T: Data, F: ProcessFunction<K, T>> Timely<K, T, F> {
-    pub(crate) fn new(function: F, late_slot: SideSlot<T>) -> Self {
-        Self::of(Process::new(function), late_slot)
+    pub(crate) fn new(function: F, late: SideSlot<T>) -> Self {
+        Self::of(Process::new(function), Late::new(late))
     }
 
-    fn of(inner: Process<K, T, F>, late_slot: SideSlot<T>) -> Self {
-        Timely {
-            inner,
-            watermark: Watermark::MIN,
-            late_slot,
-            late: Opened(None),
-            late_counter: Counter::default(),
-            late_records: 0,
-        }
+    fn of(inner: Process<K, T, F>, late: Late<T>) -> Self {
+        Timely { inner, watermark: Watermark::MIN, late }
     }
 
     /// A record that is not simply on time.
     #[cold]
     fn untimely(&mut self, value: T, time: EventTime) -> Result<()> {
         if time == EventTime::NONE {
-            return Err(TaskError::user(
-                "a record without event time came to an operator that goes by it: give its source event_time, or \
-                 source_time when the source has times",
-            ));
+            return Err(no_event_time());
         }
-        self.late_records += 1;
-        match &mut self.late.0 {
-            Some(late) => late.emit(Record { value, time }),
-            None => Ok(()),
-        }
-    }
-
-    fn count_late(&mut self) {
-        if self.late_records > 0 {
-            self.late_counter.add(std::mem::take(&mut self.late_records));
-        }
+        self.late.take(Record { value, time })
     }
 }
 
 impl<K: Key, T: Data, F: ProcessFunction<K, T>> Clone for Timely<K, T, F> {
     fn clone(&self) -> Self {
-        Self::of(self.inner.clone(), self.late_slot.clone())
+        Self::of(self.inner.clone(), self.late.clone())
     }
 }
 
@@ -84,8 +60,7 @@ impl<K: Key, T: Data, F: ProcessFunction<K, T>> Operator<Keyed<K, T>> for Timely
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.inner.open(cx)?;
         self.watermark = progress::restored(cx)?;
-        self.late = Opened(self.late_slot.is_read().then(|| self.late_slot.open(cx)));
-        self.late_counter = cx.counter("late_records");
+        self.late.open(cx);
         Ok(())
     }
 
@@ -103,7 +78,7 @@ impl<K: Key, T: Data, F: ProcessFunction<K, T>> Operator<Keyed<K, T>> for Timely
     }
 
     fn on_batch_end(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
-        self.count_late();
+        self.late.count();
         self.inner.on_batch_end(out)
     }
 
@@ -130,12 +105,12 @@ impl<K: Key, T: Data, F: ProcessFunction<K, T>> Operator<Keyed<K, T>> for Timely
     }
 
     fn on_end(&mut self, kind: EndKind, out: &mut impl Collector<F::Out>) -> Result<()> {
-        self.count_late();
+        self.late.count();
         self.inner.on_end(kind, out)
     }
 
     fn sides(&mut self) -> Option<&mut dyn SignalPort> {
-        self.late.0.as_mut().map(SideOutput::signals)
+        self.late.signals()
     }
 
     fn close(&mut self, outcome: Closing) {

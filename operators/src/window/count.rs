@@ -13,8 +13,7 @@ use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
 use crate::opened::Opened;
-use crate::window::late::not_open;
-use crate::window::tumbling::AT_ONCE;
+use crate::window::tumbling::{AT_ONCE, not_open};
 use crate::window::{Pane, TimeWindow, WindowError, WindowResult};
 
 /// So many records of a key at a time, in the order they come; event time does not matter.

@@ -5,7 +5,6 @@ mod calendar;
 mod count;
 mod cuts;
 mod firing;
-mod late;
 #[cfg(test)]
 mod model;
 mod ops;

@@ -13,13 +13,13 @@ use weir_state::keyed::{Space, State, Tour};
 use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
+use crate::late::{Late, no_event_time};
 use crate::opened::Opened;
 use crate::progress;
 use crate::window::cuts::Declared;
 use crate::window::firing::{Firing, Rules};
-use crate::window::late::{Late, no_event_time, not_open};
 use crate::window::panes::Panes;
-use crate::window::tumbling::AT_ONCE;
+use crate::window::tumbling::{AT_ONCE, not_open};
 use crate::window::{Pane, TimeWindow, WindowResult};
 
 /// The operator behind [`aggregate`](crate::prelude::WindowOps::aggregate) on a [`Firing`].

@@ -11,12 +11,12 @@ use weir_state::keyed::{State, StateMap, Table};
 use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
+use crate::late::{Late, no_event_time};
 use crate::opened::Opened;
 use crate::progress;
 use crate::timers::{Due, Timers};
-use crate::window::late::{Late, no_event_time, not_open};
 use crate::window::session::{Gap, Open, Session, Sessions, Span};
-use crate::window::tumbling::AT_ONCE;
+use crate::window::tumbling::{AT_ONCE, not_open};
 use crate::window::{Pane, WindowResult};
 
 /// The operator behind [`aggregate`](crate::prelude::WindowOps::aggregate) on [`Session`] windows.

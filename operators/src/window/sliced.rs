@@ -14,11 +14,11 @@ use weir_state::keyed::Tour;
 use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
+use crate::late::{Late, no_event_time};
 use crate::opened::Opened;
 use crate::progress;
-use crate::window::late::{Late, no_event_time, not_open};
 use crate::window::slices::{Cumulate, Slicing, Sliding};
-use crate::window::tumbling::AT_ONCE;
+use crate::window::tumbling::{AT_ONCE, not_open};
 use crate::window::{Pane, WindowError, WindowResult};
 use kept::Kept;
 

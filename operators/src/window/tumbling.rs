@@ -5,15 +5,15 @@ use std::fmt;
 
 use weir_engine::{
     Barrier, Collector, Data, EndKind, EventTime, Key, Keyed, Operator, OperatorContext, Record, Result,
-    SideSlot, SignalPort, Watermark,
+    SideSlot, SignalPort, TaskError, Watermark,
 };
 use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
+use crate::late::{Late, no_event_time};
 use crate::opened::Opened;
 use crate::progress;
 use crate::window::cuts::Cutting;
-use crate::window::late::{Late, no_event_time, not_open};
 use crate::window::panes::Panes;
 use crate::window::{Pane, WindowResult};
 
@@ -96,6 +96,11 @@ impl<K: Key, T: Data, A: Aggregate<T>> fmt::Debug for TumblingAggregate<K, T, A>
 
 /// How many results are taken out of a window at a time.
 pub(super) const AT_ONCE: usize = 1_024;
+
+#[cold]
+pub(super) fn not_open() -> TaskError {
+    TaskError::internal("a window was used before it was open")
+}
 
 impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggregate<K, T, A> {
     type Out = WindowResult<K, A::Out>;

@@ -1,4 +1,5 @@
-//! Late records of one subtask: to the late output if somebody reads it, counted as `late_records` in any case.
+//! Late records of one subtask: to the late output if somebody reads it, counted as `late_records` in any case; and those
+//! without a time.
 
 use std::mem::take;
 
@@ -55,14 +56,9 @@ impl<T: Data> Late<T> {
 }
 
 #[cold]
-pub(crate) fn not_open() -> TaskError {
-    TaskError::internal("a window was used before it was open")
-}
-
-#[cold]
 pub(crate) fn no_event_time() -> TaskError {
     TaskError::user(
-        "a record without event time came to a window: give its source event_time, or source_time when the source has \
-         times",
+        "a record without event time came to an operator that goes by it: give its source event_time, or source_time when \
+         the source has times",
     )
 }

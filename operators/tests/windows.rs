@@ -36,7 +36,7 @@ fn counts<W: Window<u64, u64>>(window: W, parallelism: usize) -> Counts {
     let keyed: KeyedStream<u64, u64> =
         source.source_time(Watermarks::monotonic()).key_by("by-key", |key| *key);
     let results = probed(keyed.window(window).aggregate("counts", count()), "results");
-    run_within(job, LIMIT).unwrap();
+    run_within(job, LIMIT).expect("the job ends");
     let given = results.values();
     let counts: Counts = given.iter().map(|w| ((w.key, w.window.start.0, w.window.end.0), w.value)).collect();
     assert_eq!(counts.len(), given.len(), "a window is given once");

@@ -116,6 +116,7 @@ pub trait WindowOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
     /// late.sink("late", NullSink);
     /// # run_within(job, seconds(30)).unwrap();
     /// ```
+    #[expect(clippy::type_complexity, reason = "two streams, each of a type that has a name")]
     fn aggregate_with_late<A: Aggregate<T>>(
         self,
         uid: &str,

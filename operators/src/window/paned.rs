@@ -75,7 +75,8 @@ impl<A> Paned<A> {
 
     /// True when its window gives an on-time result of it.
     fn has_on_time(&self, rules: &Rules) -> bool {
-        !self.after && !(rules.discards && self.since == 0)
+        let covers_nothing = rules.discards && self.since == 0;
+        !self.after && !covers_nothing
     }
 
     /// A result is given: what it covers, and its number.

@@ -210,7 +210,7 @@ impl Model for Early {
         let window = (self.batch.windows)(time)[0];
         let since = self.since.entry((window.0, key)).or_default();
         *since += 1;
-        if window.1 - 1 > self.batch.watermark && *since % self.every == 0 {
+        if window.1 - 1 > self.batch.watermark && since.is_multiple_of(self.every) {
             self.batch.give_early(window, key, rows);
         }
     }

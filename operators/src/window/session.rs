@@ -128,7 +128,7 @@ impl Span {
     #[inline]
     pub(crate) fn of(time: EventTime, gap: Duration) -> Self {
         let whole = i64::try_from(gap.as_millis()).unwrap_or(i64::MAX);
-        let part = i64::from(gap.subsec_nanos() % 1_000_000 != 0);
+        let part = i64::from(!gap.subsec_nanos().is_multiple_of(1_000_000));
         let ms = whole.saturating_add(part).max(1);
         Span { start: time.0, last: time.0.saturating_add(ms - 1) }
     }

@@ -332,6 +332,10 @@ impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
         Ok(SourceStatus::More)
     }
 
+    fn split_name(&self, split: SplitId) -> Option<String> {
+        self.files.iter().find(|share| share.split == split).map(|share| share.name.clone())
+    }
+
     fn positions(&mut self, _: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
         if let Some(Reading(Some(file))) = &mut self.reading {
             let (offset, line) = file.framer.position();

@@ -10,7 +10,7 @@ use weir_engine::{
 
 use crate::random::Random;
 use crate::rate::checked;
-use crate::stripes::{POSITIONS, Stripes, same};
+use crate::stripes::{POSITIONS, Stripes, same, share_name};
 
 /// Makes record `i` from the seed and `i` alone. Record `i` belongs to subtask `i % 128 % p` of `p`, and each subtask makes
 /// its records in order; so times that rise with `i` rise in every subtask. Above 128 subtasks the others make none.
@@ -41,6 +41,7 @@ pub struct Generator<F> {
 struct Share {
     stripes: Stripes,
     split: SplitId,
+    name: String,
     announced: bool,
     clock: SharedClock,
     /// When the first poll was, by `clock`.
@@ -81,6 +82,7 @@ impl<F> Generator<F> {
         self.share = Some(Share {
             stripes: Stripes::restored(cx, restored, &[SEED])?,
             split: SplitId(cx.subtask() as u32),
+            name: share_name(cx),
             announced: false,
             clock: cx.clock().clone(),
             start: None,
@@ -136,6 +138,10 @@ where
         let at = Duration::try_from_secs_f64((next - first) as f64 / rate).unwrap_or(Duration::MAX);
         let at = start.saturating_add(at);
         Ok(SourceStatus::Idle(at.saturating_sub(share.clock.elapsed()).max(Duration::from_millis(1))))
+    }
+
+    fn split_name(&self, _: SplitId) -> Option<String> {
+        self.share.as_ref().map(|share| share.name.clone())
     }
 
     fn positions(&mut self, _: Barrier) -> Result<Vec<(String, serde_json::Value)>> {

@@ -10,7 +10,7 @@ use weir_engine::{
 };
 
 use crate::rate::checked;
-use crate::stripes::{POSITIONS, Stripes};
+use crate::stripes::{POSITIONS, Stripes, share_name};
 
 /// Gives the values of a vector once, in order, and ends.
 ///
@@ -23,6 +23,7 @@ pub struct MemorySource<T> {
     records: Arc<Vec<(T, EventTime)>>,
     stripes: Stripes,
     split: SplitId,
+    share: String,
     announced: bool,
 }
 
@@ -41,6 +42,7 @@ impl<T: Data + Sync> MemorySource<T> {
             records: Arc::new(records.into_iter().collect()),
             stripes: Stripes::fresh(0, 1),
             split: SplitId(0),
+            share: String::new(),
             announced: false,
         }
     }
@@ -60,6 +62,7 @@ impl<T: Data + Sync> MemorySource<T> {
         }
         self.stripes = Stripes::restored(cx, restored, &[RECORDS])?;
         self.split = SplitId(cx.subtask() as u32);
+        self.share = share_name(cx);
         self.announced = false;
         Ok(())
     }
@@ -89,6 +92,10 @@ impl<T: Data + Sync> Source for MemorySource<T> {
         Ok(SourceStatus::More)
     }
 
+    fn split_name(&self, _: SplitId) -> Option<String> {
+        Some(self.share.clone())
+    }
+
     fn positions(&mut self, _: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
         let mut positions = self.stripes.positions();
         positions.push((RECORDS.to_owned(), self.records.len().into()));
@@ -98,7 +105,12 @@ impl<T: Data + Sync> Source for MemorySource<T> {
 
 impl<T> Clone for MemorySource<T> {
     fn clone(&self) -> Self {
-        MemorySource { records: Arc::clone(&self.records), stripes: self.stripes.clone(), ..*self }
+        MemorySource {
+            records: Arc::clone(&self.records),
+            stripes: self.stripes.clone(),
+            share: self.share.clone(),
+            ..*self
+        }
     }
 }
 
@@ -294,6 +306,16 @@ mod tests {
             assert_eq!(all, (0..10).collect::<Vec<_>>(), "parallelism {p}");
         }
         assert_eq!(drain(MemorySource::new(0..5u64), 1, 2), [1, 3]);
+    }
+
+    #[test]
+    fn a_share_is_called_the_same_only_where_there_are_as_many() {
+        let name = |subtask, parallelism| {
+            let mut source = MemorySource::new(0..4u64);
+            source.open(&context("mem", subtask, parallelism)).unwrap();
+            source.split_name(source.split)
+        };
+        assert_eq!((name(1, 3), name(1, 2)), (Some("share 1 of 3".into()), Some("share 1 of 2".into())));
     }
 
     #[test]

@@ -11,6 +11,11 @@ pub(crate) const SPLITS: u64 = 128;
 /// The list of a checkpoint that holds a source's positions.
 pub(crate) const POSITIONS: &str = "positions";
 
+/// What the share of one subtask is called: it is the same share again only where there are as many.
+pub(crate) fn share_name(cx: &OperatorContext) -> String {
+    format!("share {} of {}", cx.subtask(), cx.parallelism())
+}
+
 /// One subtask's splits, walked in the order of the indices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stripes {

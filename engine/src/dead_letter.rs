@@ -14,15 +14,15 @@ use crate::ids::OperatorUid;
 pub struct DeadLetter {
     /// The uid of the operator that refused it.
     pub uid: String,
-    /// The topic or file it came from.
+    /// The topic or file it came from, or the name of its split.
     pub origin: String,
-    /// Its partition; 0 for a file.
+    /// Its partition; 0 for a file, the number of its split when it was refused for its time.
     pub partition: i32,
-    /// Its offset in the partition, or its 1-based line in a file.
+    /// Its offset in the partition, or its 1-based line in a file; -1 when it was refused for its time.
     pub offset: i64,
     /// What is wrong with it.
     pub reason: String,
-    /// The record as it came.
+    /// The record as it came; empty when it was refused for its time: [`Quarantined`](crate::Quarantined) has it whole.
     pub payload: Vec<u8>,
 }
 
@@ -46,10 +46,10 @@ impl DeadLetter {
     }
 }
 
-/// What a source does about a record that it cannot decode.
+/// What a source does about a record that does not decode, or whose time it refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BadRecords {
-    /// Send it to the dead-letter output, count it, and go on.
+    /// Send it to the dead-letter output (and [quarantine](crate::SourceStream::quarantined) it, if it is its time), count it, and go on.
     #[default]
     DeadLetter,
     /// Fail the job.

@@ -9,6 +9,7 @@ use crate::context::TaskContext;
 use crate::ids::OperatorUid;
 use crate::memory::Footprint;
 use crate::plan::{Partitioning, Plan, PlanError, PlannedChain, PlannedEdge, PlannedOperator};
+use crate::runtime::drift::DriftGroup;
 use crate::runtime::edge::LayEdge;
 use crate::runtime::task::TaskBody;
 
@@ -124,6 +125,8 @@ pub(crate) struct Graph {
     pub(crate) mistake: Option<PlanError>,
     /// The job has started: what is written from here on belongs to nothing.
     pub(crate) over: bool,
+    /// The sources that are kept together in event time, by the name of their group.
+    drifts: HashMap<String, Arc<DriftGroup>>,
     unnamed: HashMap<&'static str, usize>,
     operators: usize,
 }
@@ -145,6 +148,7 @@ impl Graph {
             edges: Vec::new(),
             mistake: None,
             over: false,
+            drifts: HashMap::new(),
             unnamed: HashMap::new(),
             operators: 0,
         }
@@ -158,6 +162,10 @@ impl Graph {
     pub(crate) fn chain(&mut self) -> usize {
         self.chains.push(Chain { operators: Vec::new(), parallelism: None, recipe: None });
         self.chains.len() - 1
+    }
+
+    pub(crate) fn drift_group(&mut self, name: &str) -> Arc<DriftGroup> {
+        self.drifts.entry(name.to_owned()).or_default().clone()
     }
 
     pub(crate) fn edge(

@@ -75,6 +75,8 @@ pub use state::{JobState, Status};
 pub use stream::{Head, KeyedStream, Shared, SourceStream, Stream, WindowedStream};
 pub use task_state::RestoredItem;
 pub use time::{Clock, EventTime, SharedClock, SystemClock, Watermark};
-pub use watermarks::Watermarks;
+pub use watermarks::{
+    ByLatest, PerRecord, Quarantined, RestoredSplit, TimeFault, WatermarkGenerator, Watermarks,
+};
 pub use weir_state::store::{Snapshot, Store};
 pub use weir_state::{KEY_GROUPS, KeyGroup, KeyHash};

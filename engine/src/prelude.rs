@@ -11,4 +11,4 @@ pub use crate::operator::Collector;
 pub use crate::state::JobState;
 pub use crate::stream::{KeyedStream, Shared, SourceStream, Stream, WindowedStream};
 pub use crate::time::{EventTime, Watermark};
-pub use crate::watermarks::Watermarks;
+pub use crate::watermarks::{Quarantined, Watermarks};

@@ -66,6 +66,17 @@ pub trait Source: Clone + Send + 'static {
         Ok(Vec::new())
     }
 
+    /// The split's own stable name: the topic and partition, the file. Where event time stands in the split is kept in
+    /// checkpoints under it, and errors and quarantined records name it. What has the same name in the next life, at
+    /// whatever parallelism, must be the same split.
+    ///
+    /// The default, none, is for splits that are not the same from life to life: their event time begins anew with the first
+    /// record.
+    fn split_name(&self, split: SplitId) -> Option<String> {
+        let _ = split;
+        None
+    }
+
     /// Called when a checkpoint is complete, or was given up; not for every one. A source that tells the outside how far it
     /// has read does so here, with the positions of that checkpoint, and nowhere else.
     ///
@@ -175,7 +186,7 @@ impl<T> SourceBatch<T> {
         self.rejected.push(letter);
     }
 
-    /// Announces a split: its watermark holds the source's back from now on, until it is idle or finished. A record of a
+    /// Announces a split, in the first poll those that are there from the start: its watermark holds the source's back from now on, until it is idle or finished. A record of a
     /// split that was not announced does so too.
     pub fn split_started(&mut self, split: SplitId) {
         self.splits.push((split, SplitNews::Started));

@@ -91,8 +91,11 @@ impl SystemClock {
 
 impl Clock for SystemClock {
     fn now_ms(&self) -> i64 {
-        // A machine set before 1970 reads as 0 rather than as an error on every batch.
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_millis() as i64,
+            // A machine set before 1970.
+            Err(before) => -(before.duration().as_millis() as i64),
+        }
     }
 
     fn elapsed(&self) -> Duration {

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use weir_engine::testkit::{NullSink, ScriptSource, until};
-use weir_engine::{Operator, OperatorInfo, SharedClock, prelude::*};
+use weir_engine::testkit::{NullSink, Probe, ScriptSource, Seen, until};
+use weir_engine::{
+    Operator, OperatorInfo, SharedClock, Source, SourceBatch, SourceStatus, SplitId, prelude::*,
+};
 
 /// Rings once, so long after it has opened, and notes how long it took; counts how often it was asked.
 #[derive(Clone)]
@@ -94,4 +96,39 @@ fn one_that_asks_for_a_past_time_for_ever_does_not_keep_a_processor_busy() {
     // One per millisecond, and a few for what wakes it otherwise.
     let (calls, ms) = (*calls.lock().unwrap(), began.elapsed().as_millis() as u64);
     assert!(calls <= ms + 20, "{calls} calls in {ms} ms");
+}
+
+/// Says for ever that there may be more at once, and gives nothing after its first record.
+#[derive(Clone)]
+struct Hopeful {
+    given: bool,
+}
+
+impl Source for Hopeful {
+    type Out = i64;
+    fn open(&mut self, _: &OperatorContext) -> Result<()> {
+        Ok(())
+    }
+    fn poll(&mut self, out: &mut SourceBatch<i64>, _: Duration) -> Result<SourceStatus> {
+        if !std::mem::replace(&mut self.given, true) {
+            out.push(SplitId(0), 1, EventTime(0));
+        }
+        Ok(SourceStatus::More)
+    }
+}
+
+#[test]
+fn a_source_that_always_says_more_and_gives_nothing_lets_its_chain_go_on() {
+    let (job, rang, probe) = (Job::named("hopeful").parallelism(1), Arc::default(), Probe::new());
+    let numbers = job.source("in", Hopeful { given: false }).source_time(Watermarks::monotonic());
+    let numbers = numbers.transform(OperatorInfo::stateless("alarm"), Alarm::in_ms(50, &rang));
+    let behind = numbers.boundary().transform(OperatorInfo::stateless("look"), probe.clone());
+    behind.sink("out", NullSink);
+    let running = job.start().unwrap();
+    // What is fused with it is called when it is due, and what it holds back leaves, the watermark too.
+    until(&running, Duration::from_secs(30), "the alarm", || rang.lock().unwrap().len() == 1);
+    until(&running, Duration::from_secs(30), "the record", || probe.values() == [1]);
+    until(&running, Duration::from_secs(30), "its time", || probe.seen_by(0).contains(&Seen::Watermark(-1)));
+    running.drain(EndKind::Keep);
+    running.wait_for(Duration::from_secs(30)).expect("it hears a drain").unwrap();
 }

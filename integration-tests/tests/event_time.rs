@@ -68,7 +68,7 @@ fn e02_a_partition_that_returns_inside_the_open_window_is_counted() {
     let mut back = vec![Line::Record(1, 1), Line::Pause(ms(900))];
     // The first partition stands at 25: [20, 30) is open, [0, 10) is over.
     back.extend([Line::Record(22, 22), Line::Record(3, 3)]);
-    let watermarks = Watermarks::monotonic().idle_after(ms(150));
+    let watermarks = Watermarks::bounded(ms(0)).idle_after(ms(150));
     counting(&job, vec![records([5, 25]), back], 2, watermarks, &results, &late);
     let handle = job.start().unwrap();
     until(&handle, SOON, "the late record", || late.handle().len() == 1);

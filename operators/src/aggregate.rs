@@ -1,8 +1,11 @@
 //! `Aggregate`: what is kept of many values so that one can be given in the end; and the usual ones.
 //!
-//! They compose: a tuple of two aggregates is the aggregate of both, computed in one pass.
+//! They compose: a tuple of up to six aggregates is the aggregate of them all, computed in one pass.
 
+mod distinct;
 mod extreme;
+mod extreme_by;
+mod gather;
 mod sum;
 
 use std::fmt;
@@ -12,13 +15,49 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_engine::Data;
 
+pub use distinct::{
+    ApproxDistinct, Distinct, DistinctOf, IntLike, Sketch, approx_distinct, distinct, distinct_of,
+};
 pub use extreme::{Max, Min, max, min};
-pub use sum::{Number, Sum, sum};
+pub use extreme_by::{Kept, MaxBy, MinBy, Score, Top, max_by, min_by, top};
+pub(crate) use extreme_by::{is_comparable, rank};
+pub use gather::{Collect, Reduce, collect, reduce};
+pub use sum::{Avg, Number, Sum, avg, sum};
 
 /// Turns any number of values into one.
 ///
 /// `merge` must not care how the values were split: for any split of a sequence, adding each part to a new accumulator
 /// and merging them in order gives what adding all of them gives. Windows that overlap rely on it.
+///
+/// # Examples
+/// One of a user's own: the span between the first and the last time.
+/// ```
+/// # use weir_operators::prelude::*;
+/// #[derive(Clone)]
+/// struct Span;
+/// impl Aggregate<i64> for Span {
+///     type Acc = Option<(i64, i64)>;
+///     type Out = i64;
+///     fn create(&self) -> Self::Acc {
+///         None
+///     }
+///     fn add(&self, acc: &mut Self::Acc, at: &i64) {
+///         self.merge(acc, Some((*at, *at)))
+///     }
+///     fn merge(&self, acc: &mut Self::Acc, other: Self::Acc) {
+///         *acc = match (*acc, other) {
+///             (Some((from, to)), Some((first, last))) => Some((from.min(first), to.max(last))),
+///             (one, none) => one.or(none),
+///         };
+///     }
+///     fn result(&self, acc: Self::Acc) -> i64 {
+///         acc.map_or(0, |(from, to)| to - from)
+///     }
+/// }
+/// # let mut acc = Span.create();
+/// # [7, 3, 12].iter().for_each(|at| Span.add(&mut acc, at));
+/// # assert_eq!(Span.result(acc), 9);
+/// ```
 pub trait Aggregate<In>: Clone + Send + 'static {
     /// What is kept meanwhile. It is operator state.
     type Acc: Clone + Send + Serialize + DeserializeOwned + 'static;
@@ -38,35 +77,47 @@ pub trait Aggregate<In>: Clone + Send + 'static {
     fn result(&self, acc: Self::Acc) -> Self::Out;
 }
 
-/// Both aggregates over the same values, in one pass.
-///
-/// ```
-/// # use weir_operators::prelude::*;
-/// let both = (count(), sum(|n: &i64| *n));
-/// let mut acc = both.create();
-/// both.add(&mut acc, &20);
-/// both.add(&mut acc, &22);
-/// assert_eq!(Aggregate::<i64>::result(&both, acc), (2, 42));
-/// ```
-impl<In, A: Aggregate<In>, B: Aggregate<In>> Aggregate<In> for (A, B) {
-    type Acc = (A::Acc, B::Acc);
-    type Out = (A::Out, B::Out);
+/// Several aggregates over the same values, in one pass.
+macro_rules! tuples {
+    ($($(#[$doc:meta])* ($($A:ident $n:tt),*);)*) => { $(
+        $(#[$doc])*
+        impl<In, $($A: Aggregate<In>),*> Aggregate<In> for ($($A,)*) {
+            type Acc = ($($A::Acc,)*);
+            type Out = ($($A::Out,)*);
 
-    fn create(&self) -> Self::Acc {
-        (self.0.create(), self.1.create())
-    }
-    #[inline]
-    fn add(&self, acc: &mut Self::Acc, value: &In) {
-        self.0.add(&mut acc.0, value);
-        self.1.add(&mut acc.1, value);
-    }
-    fn merge(&self, acc: &mut Self::Acc, other: Self::Acc) {
-        self.0.merge(&mut acc.0, other.0);
-        self.1.merge(&mut acc.1, other.1);
-    }
-    fn result(&self, acc: Self::Acc) -> Self::Out {
-        (self.0.result(acc.0), self.1.result(acc.1))
-    }
+            fn create(&self) -> Self::Acc {
+                ($(self.$n.create(),)*)
+            }
+            #[inline]
+            fn add(&self, acc: &mut Self::Acc, value: &In) {
+                $(self.$n.add(&mut acc.$n, value);)*
+            }
+            fn merge(&self, acc: &mut Self::Acc, other: Self::Acc) {
+                $(self.$n.merge(&mut acc.$n, other.$n);)*
+            }
+            fn result(&self, acc: Self::Acc) -> Self::Out {
+                ($(self.$n.result(acc.$n),)*)
+            }
+        }
+    )* };
+}
+
+tuples! {
+    /// Both aggregates over the same values, in one pass.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// let both = (count(), sum(|n: &i64| *n));
+    /// let mut acc = both.create();
+    /// both.add(&mut acc, &20);
+    /// both.add(&mut acc, &22);
+    /// assert_eq!(Aggregate::<i64>::result(&both, acc), (2, 42));
+    /// ```
+    (A 0, B 1);
+    (A 0, B 1, C 2);
+    (A 0, B 1, C 2, D 3);
+    (A 0, B 1, C 2, D 3, E 4);
+    (A 0, B 1, C 2, D 3, E 4, F 5);
 }
 
 /// How many values there are.
@@ -156,34 +207,5 @@ impl<In: 'static, F: Fn(&In) -> bool + Clone + Send + 'static> Aggregate<In> for
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Adding in one go and adding in parts comes to the same.
-    fn splits_do_not_matter<A: Aggregate<i64, Out: PartialEq + fmt::Debug>>(
-        a: &A,
-        values: &[i64],
-        at: usize,
-    ) {
-        let add = |values: &[i64]| {
-            let mut acc = a.create();
-            values.iter().for_each(|v| a.add(&mut acc, v));
-            acc
-        };
-        let (left, right) = values.split_at(at.min(values.len()));
-        let mut parts = add(left);
-        a.merge(&mut parts, add(right));
-        assert_eq!(a.result(parts), a.result(add(values)));
-    }
-
-    proptest! {
-        #[test]
-        fn merge_is_adding(values in prop::collection::vec(any::<i64>(), 0..20), at in 0usize..20) {
-            splits_do_not_matter(&count(), &values, at);
-            splits_do_not_matter(&count_where(|v: &i64| *v > 0), &values, at);
-            splits_do_not_matter(&sum(|v: &i64| *v), &values, at);
-            splits_do_not_matter(&(min(|v: &i64| *v % 7), max(|v: &i64| *v)), &values, at);
-        }
-    }
-}
+#[path = "aggregate/tests.rs"]
+mod tests;

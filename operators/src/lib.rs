@@ -8,7 +8,9 @@
 //!
 //! *Keyed*, each with a uid that its state is kept under: [`process`](prelude::KeyedOps::process) gives user code states
 //! per key and timers; [`aggregate`](prelude::WindowOps::aggregate) computes an [`Aggregate`] per key and
-//! window; [`update_profile`](prelude::ProfileOps::update_profile) writes what a stream says of users into a
+//! window; [`over`](prelude::PerKeyOps::over) one per record; [`deduplicate`](prelude::PerKeyOps::deduplicate),
+//! [`detect`](prelude::PerKeyOps::detect) and [`top_n`](prelude::PerKeyOps::top_n) remember what came before for a key;
+//! [`update_profile`](prelude::ProfileOps::update_profile) writes what a stream says of users into a
 //! [`Profiles`](weir_state::profile::Profiles) space that readers question meanwhile.
 //!
 //! Event times are milliseconds since the Unix epoch, negative ones included. State lies in the store of the subtask that
@@ -16,18 +18,28 @@
 //! operator here starts a thread, takes a lock per record or reads a clock per record.
 
 pub mod aggregate;
+pub mod argument;
+pub mod deduplicate;
 mod filter;
 mod flat_map;
 #[cfg(test)]
 mod fleet;
 mod inspect;
+mod late;
 mod map;
 mod opened;
+mod ordered;
+pub mod over;
+pub mod pattern;
+pub mod per_key;
 pub mod prelude;
 pub mod process;
 pub mod profile;
 mod progress;
 mod timers;
+pub mod top_n;
+#[cfg(test)]
+mod trial;
 pub mod window;
 
 pub use aggregate::Aggregate;
@@ -37,4 +49,4 @@ pub use inspect::Inspect;
 pub use map::Map;
 pub use process::{KeyedContext, ProcessFunction};
 pub use profile::{BadUpdates, ProfileTarget, RejectedUpdate};
-pub use window::{TimeWindow, Tumbling, WindowResult};
+pub use window::{Sliding, TimeWindow, Tumbling, WindowResult};

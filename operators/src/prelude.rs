@@ -2,25 +2,33 @@
 
 use std::convert::Infallible;
 
-use weir_engine::{
-    Data, Key, Keyed, KeyedStream, OperatorInfo, Pipe, SideSlot, Stream, Then, WindowedStream,
-};
+use weir_engine::{Data, Key, Keyed, KeyedStream, OperatorInfo, Pipe, SideSlot, Stream, Then};
 use weir_state::profile::{ProfileUpdate, UserId};
 
-pub use crate::aggregate::{Aggregate, count, count_where, max, min, sum};
+pub use crate::aggregate::{
+    Aggregate, approx_distinct, avg, collect, count, count_where, distinct, distinct_of, max, max_by, min,
+    min_by, reduce, sum, top,
+};
+pub use crate::deduplicate::Keep;
+pub use crate::over::{Over, OverResult};
+pub use crate::pattern::{Found, Pattern};
+pub use crate::per_key::PerKeyOps;
 pub use crate::process::{
     AggregatingState, KeyedContext, ListState, MapState, NamedState, ProcessFunction, ReducingState,
     ValueState,
 };
 pub use crate::profile::{BadUpdates, ProfileTarget, RejectedUpdate};
-pub use crate::window::{TimeWindow, Tumbling, WindowResult, days, hours, minutes, seconds};
+pub use crate::top_n::{Top, TopN};
+pub use crate::window::{
+    Calendar, CountWindow, Cumulate, Firing, Global, Pane, Session, Sliding, TimeWindow, Timing, Tumbling,
+    WindowOps, WindowResult, WindowResults, days, hours, minutes, seconds,
+};
 
 pub use weir_state::schema::Schema;
 pub use weir_state::ttl::Ttl;
 
 use crate::process::Process;
 use crate::profile::UpdateProfile;
-use crate::window::TumblingAggregate;
 use crate::{Filter, FlatMap, Inspect, Map};
 
 /// Steps on any stream. They keep no state, event times and order, and run in the task they are called in.
@@ -170,73 +178,6 @@ pub trait KeyedOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
 impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> KeyedOps<K, T, P> for KeyedStream<K, T, P> {
     fn process<F: ProcessFunction<K, T>>(self, uid: &str, function: F) -> Processed<K, T, F, P> {
         self.transform(OperatorInfo::stateful("process", uid), Process::new(function))
-    }
-}
-
-/// The stream of a tumbling window's results, still in the task that computes them.
-pub type WindowResults<K, T, A, P> =
-    Stream<WindowResult<K, <A as Aggregate<T>>::Out>, Then<P, Keyed<K, T>, TumblingAggregate<K, T, A>>>;
-
-/// What to compute in a window. [`TumblingAggregate`] says what is kept, in which order results come, and what happens to
-/// late records.
-pub trait WindowOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
-    /// Computes `aggregate` per key and window; a result is given when the watermark says that its window is over. Late
-    /// records are counted as `late_records` and change nothing. The accumulators are kept under `uid`.
-    ///
-    /// ```
-    /// # use weir_operators::prelude::*;
-    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
-    /// # let job = weir_engine::Job::named("doc").parallelism(1);
-    /// # let clicks = job.source("in", ScriptSource::of([(7u64, 0)])).source_time(weir_engine::Watermarks::monotonic());
-    /// clicks.key_by("by-user", |user| *user)
-    ///     .window(Tumbling::of(hours(1)))
-    ///     .aggregate("hourly", count())
-    ///     .map(|w| format!("{} clicked {} times in {}", w.key, w.value, w.window))
-    ///     .sink("out", NullSink);
-    /// # run_within(job, seconds(30)).unwrap();
-    /// ```
-    fn aggregate<A: Aggregate<T>>(self, uid: &str, aggregate: A) -> WindowResults<K, T, A, P>;
-
-    /// Like `aggregate`, with the late records as a stream of their own; it must be read to a sink.
-    ///
-    /// ```
-    /// # use weir_operators::prelude::*;
-    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
-    /// # let job = weir_engine::Job::named("doc").parallelism(1);
-    /// # let clicks = job.source("in", ScriptSource::of([(7u64, 0)])).source_time(weir_engine::Watermarks::monotonic());
-    /// let hourly = clicks.key_by("by-user", |user| *user).window(Tumbling::of(hours(1)));
-    /// let (counts, late) = hourly.aggregate_with_late("hourly", count());
-    /// counts.sink("counts", NullSink);
-    /// late.sink("late", NullSink);
-    /// # run_within(job, seconds(30)).unwrap();
-    /// ```
-    fn aggregate_with_late<A: Aggregate<T>>(
-        self,
-        uid: &str,
-        aggregate: A,
-    ) -> (WindowResults<K, T, A, P>, Stream<T>);
-}
-
-impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> WindowOps<K, T, P> for WindowedStream<K, T, Tumbling, P> {
-    fn aggregate<A: Aggregate<T>>(self, uid: &str, aggregate: A) -> WindowResults<K, T, A, P> {
-        let (keyed, window) = self.into_parts();
-        let keyed = keyed.require(uid, window.check().map(drop));
-        let op = TumblingAggregate::new(window, aggregate, SideSlot::default());
-        keyed.transform(OperatorInfo::stateful("tumbling_window", uid), op)
-    }
-
-    fn aggregate_with_late<A: Aggregate<T>>(
-        self,
-        uid: &str,
-        aggregate: A,
-    ) -> (WindowResults<K, T, A, P>, Stream<T>) {
-        let (keyed, window) = self.into_parts();
-        let keyed = keyed.require(uid, window.check().map(drop));
-        let slot = SideSlot::default();
-        let op = TumblingAggregate::new(window, aggregate, slot.clone());
-        let results = keyed.transform(OperatorInfo::stateful("tumbling_window", uid), op);
-        let late = results.side(&slot, "late");
-        (results, late)
     }
 }
 

@@ -199,6 +199,16 @@ pub trait ProcessFunction<K: Key, In: Data>: Clone + Send + 'static {
         Vec::new()
     }
 
+    /// Called before each batch when the operator is the first of its task. The states of the batch's keys are fetched anyway; of a
+    /// [`MapState`] only the function knows which entries its records will ask for ([`MapState::prefetch_entries`]).
+    ///
+    /// # Errors
+    /// What is kept cannot be read: pass the error on.
+    fn prefetch(&mut self, batch: &[Record<Keyed<K, In>>]) -> Result<()> {
+        let _ = batch;
+        Ok(())
+    }
+
     /// Called when event time has reached a timer; `cx` is that of the key which set it. What is given here goes
     /// downstream before the watermark that fired it; its time should be `time`, or later.
     ///
@@ -356,7 +366,7 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
             let keys: Vec<_> = batch.iter().map(|r| (r.value.hash, &r.value.key)).collect();
             states.iter_mut().try_for_each(|state| state.prefetch(&keys))?;
         }
-        Ok(())
+        self.function.prefetch(batch)
     }
 
     #[inline]

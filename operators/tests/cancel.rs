@@ -84,7 +84,7 @@ fn a_cancel_is_heard_while_one_window_gives_a_million_keys() {
     let job = job("keys");
     let counts = job
         .source("in", Many::records(MILLION, 0))
-        .source_time(Watermarks::monotonic())
+        .source_time(Watermarks::monotonic().no_future_limit())
         .key_by("by-number", |n| *n)
         .window(Tumbling::of(seconds(1)))
         .aggregate("counts", count());
@@ -95,7 +95,7 @@ fn a_cancel_is_heard_while_one_window_gives_a_million_keys() {
 fn a_cancel_is_heard_while_windows_of_one_key_each_fire() {
     let job = job("windows");
     // So far behind that no window is over before the last record comes.
-    let watermarks = Watermarks::bounded(Duration::from_millis(2_000 * WINDOWS));
+    let watermarks = Watermarks::bounded(Duration::from_millis(2_000 * WINDOWS)).no_future_limit();
     let counts = job
         .source("in", Many::records(WINDOWS, 1_000))
         .source_time(watermarks)
@@ -136,7 +136,7 @@ fn a_cancel_is_heard_while_a_million_timers_fire() {
     let job = job("timers");
     let fired = job
         .source("in", Many::records(MILLION, 0))
-        .source_time(Watermarks::monotonic())
+        .source_time(Watermarks::monotonic().no_future_limit())
         .key_by("by-number", |n| *n)
         .process("timer", Timer);
     cancelled_while_firing(job, fired, MILLION);

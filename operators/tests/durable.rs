@@ -125,11 +125,19 @@ fn events(n: i64) -> Vec<(u64, i64, i64)> {
 }
 
 fn source(events: &[(u64, i64, i64)], parallelism: usize) -> ScriptSource<(u64, i64)> {
+    source_of(events, parallelism, |(key, value, _)| (key, value))
+}
+
+fn source_of<T: Data + Sync>(
+    events: &[(u64, i64, i64)],
+    parallelism: usize,
+    of: impl Fn((u64, i64, i64)) -> T,
+) -> ScriptSource<T> {
     let script = |subtask: usize| {
         let own = events.iter().skip(subtask).step_by(parallelism).enumerate();
-        own.flat_map(|(n, (key, value, time))| {
+        own.flat_map(|(n, event)| {
             let pause = (n % 100 == 99).then_some(Line::Pause(Duration::from_millis(4)));
-            [Some(Line::Record((*key, *value), *time)), pause].into_iter().flatten()
+            [Some(Line::Record(of(*event), event.2)), pause].into_iter().flatten()
         })
     };
     ScriptSource::new((0..parallelism).map(|subtask| script(subtask).collect()).collect())
@@ -206,5 +214,55 @@ fn windows_of_a_job_that_fails_are_given_once() {
             .aggregate("sums", sum(|(_, value): &(u64, i64)| *value))
             .map(|w| (w.key, w.window.start.0, w.value));
         assert_eq!(trial.run(job, sums), expected);
+    });
+}
+
+#[test]
+fn histories_of_keys_of_a_job_that_fails_are_what_they_should_be() {
+    let events = events(3_000);
+    let (mut frames, mut firsts, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
+    let mut of_key = BTreeMap::<u64, Vec<(i64, i64)>>::new();
+    for (key, value, time) in &events {
+        let before = of_key.entry(*key).or_default();
+        before.push((*value, *time));
+        frames.push((*key, *time, before.iter().rev().take(3).map(|(value, _)| value).sum::<i64>()));
+    }
+    for (key, records) in &of_key {
+        let mut until = i64::MIN;
+        for (i, (value, time)) in records.iter().enumerate() {
+            if *time >= until {
+                until = time + 500;
+                firsts.push((*key, *time, *value));
+            }
+            let then =
+                records[i + 1..].iter().take_while(|then| then.1 - time <= 2_000).find(|then| then.0 == 7);
+            if let (3, Some((_, at))) = (*value, then) {
+                pairs.push((*key, *at, *time));
+            }
+        }
+    }
+    [&mut frames, &mut firsts, &mut pairs].into_iter().for_each(|rows| rows.sort_unstable());
+    assert!(pairs.len() > 50, "{}", pairs.len());
+    let keyed = |trial: &Trial, job: &Job| {
+        let source = job.source("in", source_of(&events, trial.parallelism, |event| event));
+        source.source_time(Watermarks::monotonic()).key_by("by-key", |(key, ..)| *key)
+    };
+    Trial::each(&[100, 700, 1_300, 2_000], |trial| {
+        let job = trial.job();
+        let sum = sum(|(_, value, _): &(u64, i64, i64)| *value);
+        let sums = keyed(trial, &job).over("frames", Over::rows(3), sum);
+        assert_eq!(trial.run(job, sums.map(|o| (o.key, o.record.2, o.value))), frames);
+    });
+    Trial::each(&[100, 700, 1_300, 2_000], |trial| {
+        let job = trial.job();
+        let once = keyed(trial, &job).deduplicate("once", Keep::First, Duration::from_millis(500));
+        assert_eq!(trial.run(job, once.map(|(key, value, time)| (key, time, value))), firsts);
+    });
+    Trial::each(&[10, 20, 30, 40], |trial| {
+        let job = trial.job();
+        let pattern = Pattern::begin(|e: &(u64, i64, i64)| e.1 == 3).followed_by(|e| e.1 == 7, seconds(2));
+        let found = keyed(trial, &job).detect("pairs", pattern);
+        let found = found.map(|found| (found.key, found.then.map_or(0, |then| then.2), found.first.2));
+        assert_eq!(trial.run(job, found), pairs);
     });
 }

@@ -36,6 +36,7 @@ mod spec;
 mod state_map;
 mod states;
 mod timed;
+mod tour;
 mod upkeep;
 
 pub use classes::Place;
@@ -45,6 +46,7 @@ pub use spaces::{Space, Spaces};
 pub use spec::Table;
 pub use state_map::StateMap;
 pub use states::{AggregatingState, Fold, ReducingState, ValueState};
+pub use tour::Tour;
 
 /// What state can be kept by. Implemented for every type that qualifies. Keys that are equal must serialise equally.
 pub trait Key: Clone + Send + Eq + Serialize + DeserializeOwned + 'static {}

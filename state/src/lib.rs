@@ -7,6 +7,7 @@
 //!   barrier into files and restored from them, whatever the parallelism.
 //! * [`backend`]: where bytes lie: memory, or RocksDB. [`keyspace`] and [`value`] say how keys and values are laid out.
 //! * [`checkpoint`]: where frozen files go and come back from: manifests, savepoints, the lease, in a folder, memory or S3.
+//! * [`int_set`]: exact sets of integers that can be state.
 //! * [`codec`]: how values become bytes. [`ttl`]: how long they live.
 //! * [`profile`]: [`Profiles`](profile::Profiles), a space of users with typed tags. One
 //!   [`Writer`](profile::Writer) per range of key groups applies updates and publishes; any number of
@@ -18,6 +19,7 @@ pub mod backend;
 pub mod checkpoint;
 pub mod codec;
 pub mod error;
+pub mod int_set;
 pub mod key;
 pub mod keyed;
 pub mod keyspace;

@@ -345,6 +345,12 @@ impl Reader {
         TaskError::external(format!("{} ({reason})", lost.join("; "))).caused_by(error)
     }
 
+    /// As positions are named.
+    pub(super) fn split_name(&self, split: SplitId) -> Option<String> {
+        let slot = self.slots.iter().find(|slot| slot.split == split)?;
+        Some(position_name(&self.topics[slot.topic], slot.partition))
+    }
+
     /// The offset of the next record of every partition, kept until it is known what became of the checkpoint.
     pub(super) fn positions(&mut self, barrier: Barrier) -> Vec<(String, serde_json::Value)> {
         self.group.keep(barrier.checkpoint, self.slots.iter().map(|slot| slot.next).collect());

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use weir_engine::memory::Footprint;
 use weir_engine::{
     Barrier, Closing, Data, Notice, OperatorContext, RestoredItem, Result, Source, SourceBatch, SourceStatus,
-    TaskError,
+    SplitId, TaskError,
 };
 
 use super::begin::Restored;
@@ -165,6 +165,10 @@ impl<T: Data, D: Decoder<T>> Source for KafkaSource<T, D> {
 
     fn positions(&mut self, barrier: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
         Ok(self.reader.as_mut().map_or_else(Vec::new, |reader| reader.positions(barrier)))
+    }
+
+    fn split_name(&self, split: SplitId) -> Option<String> {
+        self.reader.as_ref()?.split_name(split)
     }
 
     fn on_notice(&mut self, notice: Notice) -> Result<()> {

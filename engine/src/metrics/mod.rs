@@ -104,7 +104,10 @@ fn describe() {
         "Records given, once per consumer, or written by a sink"
     );
     describe_counter!("weir_task_batches_out_total", "Batches given");
-    describe_counter!("weir_task_dead_letters_total", "Records that could not be decoded");
+    describe_counter!(
+        "weir_task_dead_letters_total",
+        "Records that did not decode, or whose time was refused"
+    );
     describe_counter!("weir_task_busy_milliseconds_total", "Time in operators");
     describe_counter!("weir_task_idle_milliseconds_total", "Time waiting for input");
     describe_counter!("weir_task_backpressured_milliseconds_total", "Time waiting for room downstream");

@@ -42,6 +42,12 @@ impl Frontier {
         self.inputs.len() - 1
     }
 
+    /// Input `i` comes with a promise from before; `settle` says what that makes of all, once they are all there.
+    pub(crate) fn begin(&mut self, i: usize, w: Watermark) {
+        let own = &mut self.inputs[i].1;
+        *own = (*own).max(w);
+    }
+
     /// Input `i` says `w`. A regression is ignored: a promise cannot be taken back. It also ends idleness.
     pub(crate) fn observe(&mut self, i: usize, w: Watermark) -> Advance {
         let (state, own) = &mut self.inputs[i];
@@ -51,6 +57,33 @@ impl Frontier {
         *state = Input::Active;
         *own = (*own).max(w);
         self.settle()
+    }
+
+    /// Input `i` says `w` without having anything to read: it stays idle if it is.
+    pub(crate) fn raise(&mut self, i: usize, w: Watermark) -> Advance {
+        let (state, own) = &mut self.inputs[i];
+        if *state == Input::Ended || w <= *own {
+            return Advance::default();
+        }
+        *own = w;
+        self.settle()
+    }
+
+    /// Event time has come to `w` by other means than the inputs; true when that is news.
+    pub(crate) fn pass(&mut self, w: Watermark) -> bool {
+        let news = w > self.combined;
+        self.combined = self.combined.max(w);
+        news
+    }
+
+    /// The highest watermark given out.
+    pub(crate) fn combined(&self) -> Watermark {
+        self.combined
+    }
+
+    /// What input `i` has promised itself.
+    pub(crate) fn own(&self, i: usize) -> Watermark {
+        self.inputs[i].1
     }
 
     /// Input `i` has something to say again: it is not idle any more, and its old watermark counts. True when we were
@@ -79,7 +112,7 @@ impl Frontier {
         self.settle()
     }
 
-    fn settle(&mut self) -> Advance {
+    pub(crate) fn settle(&mut self) -> Advance {
         let of = |state: Input| self.inputs.iter().filter(move |(s, _)| *s == state).map(|(_, w)| *w);
         let was_idle = self.idle;
         // With nobody active, what the idle ones promised last still holds: the furthest of it, as if that one had
@@ -158,6 +191,29 @@ mod tests {
         f.observe(0, Watermark(7));
         assert_eq!(f.end(1), to(7));
         assert_eq!(f.end(0), NOTHING);
+    }
+
+    #[test]
+    fn what_an_idle_input_promises_does_not_wake_it() {
+        let mut f = Frontier::new(2);
+        f.observe(0, Watermark(7));
+        f.observe(1, Watermark(9));
+        f.idle(1);
+        assert_eq!(f.raise(1, Watermark(8)), NOTHING, "it had promised more");
+        assert_eq!(f.raise(1, Watermark(20)), NOTHING);
+        assert_eq!(f.observe(0, Watermark(12)), to(12), "the idle one does not hold it back");
+        assert_eq!(f.idle(0), Advance { to: Some(Watermark(20)), idle: true });
+        assert_eq!(f.raise(1, Watermark(30)), to(30), "still idle");
+        assert!(f.active(1));
+    }
+
+    #[test]
+    fn time_that_has_passed_by_itself_is_not_gone_back_behind() {
+        let mut f = Frontier::new(1);
+        f.observe(0, Watermark(7));
+        assert!(f.pass(Watermark(100)) && !f.pass(Watermark(100)) && !f.pass(Watermark(50)));
+        assert_eq!((f.observe(0, Watermark(99)), f.combined()), (NOTHING, Watermark(100)));
+        assert_eq!(f.observe(0, Watermark(101)), to(101));
     }
 
     proptest! {

@@ -1,6 +1,5 @@
-//! Drives a source: polls it, stamps event time, keeps the watermark, the pace and the dead letters, obeys control
-//! (over 400 lines: one turn is one decision over all of these).
-// HOT: per batch, but for the extractor's loop.
+//! Drives a source: polls it, keeps its event time, its pace and what it refuses, obeys control.
+// HOT: per batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,124 +12,79 @@ use crate::dead_letter::{BadRecords, DeadLetter};
 use crate::element::{Barrier, Data, EndKind, Notice, Record};
 use crate::error::{Result, TaskError};
 use crate::ids::OperatorUid;
-use crate::operator::{Closing, Collector};
+use crate::operator::Closing;
 use crate::pipe::{blame, closing};
-use crate::runtime::batch_size::{BATCH, STAGE};
-use crate::runtime::frontier::Advance;
+use crate::runtime::batch_size::STAGE;
 use crate::runtime::input::{Control, Input, Turn};
 use crate::runtime::mail::Mailbox;
 use crate::runtime::pace::Pace;
-use crate::runtime::stats::TaskStats;
+use crate::runtime::refusals::Refusals;
+use crate::runtime::time_keeper::{Shared, TimeKeeper};
 use crate::runtime::timestamps::Timestamps;
-use crate::side::{SideOutput, SideSlot};
-use crate::source::{Source, SourceBatch, SourceStatus, SplitNews};
+use crate::side::SideSlot;
+use crate::source::{Source, SourceBatch, SourceStatus};
 use crate::task_state::{POSITIONS, TaskState};
-use crate::time::{EventTime, Watermark};
-use crate::watermarks::{SplitClocks, Watermarks};
+use crate::time::Watermark;
+use crate::watermarks::{Quarantined, WatermarkGenerator, Watermarks};
 
 /// What the DSL says about a source besides its code.
 #[derive(Clone)]
-pub(crate) struct SourceSettings {
+pub(crate) struct SourceSettings<T> {
     pub(crate) uid: OperatorUid,
-    pub(crate) watermarks: Watermarks,
     pub(crate) max_rate: Option<f64>,
     pub(crate) bad_records: BadRecords,
     pub(crate) dead_letters: SideSlot<DeadLetter>,
+    pub(crate) quarantine: SideSlot<Quarantined<T>>,
 }
 
-pub(crate) struct SourceInput<S: Source, F> {
+pub(crate) struct SourceInput<S: Source, F, G> {
     source: S,
-    timestamps: F,
-    settings: SourceSettings,
+    settings: SourceSettings<S::Out>,
     batch: SourceBatch<S::Out>,
-    clocks: SplitClocks,
+    time: TimeKeeper<F, G>,
     pace: Option<Pace>,
-    dead: Option<SideOutput<DeadLetter>>,
+    refusals: Option<Refusals<S::Out>>,
     pending: VecDeque<Turn>,
     opened: bool,
-    /// The watermark to send when it is due; not sent yet.
-    advanced: Option<Watermark>,
-    polls_since_watermark: u32,
-    watermark_sent_at: Duration,
-    idle_said: bool,
-    /// Idleness has just ended: say so before the batch.
-    woke: bool,
     /// A batch was polled and waits for its turn.
+    waiting: bool,
+    /// It does not read just now, to let others of its group catch up.
     held: bool,
     state: Option<Arc<TaskState>>,
     retry_after: Duration,
     ending: Option<EndKind>,
-    warned_at: Option<Duration>,
-    /// When the last turn was handed out.
-    left_at: Option<Duration>,
-    /// Time that turns took beyond the usual.
-    away: Duration,
 }
 
 /// A poll may take this long: the bound on how late control is heard.
 const POLL_BUDGET: Duration = Duration::from_millis(20);
-/// A watermark leaves at most this often, unless the source is quiet.
-const WATERMARK_EVERY: Duration = Duration::from_millis(50);
-/// In polls: as many as make eight full batches.
-const WATERMARK_POLLS: u32 = if cfg!(feature = "explore") { 1 } else { 8 * (BATCH / STAGE) as u32 };
 /// The longest wait between two looks at idleness.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
-/// A turn of the chain that takes longer is a stall, not reading.
-const USUAL_TURN: Duration = Duration::from_millis(20);
-const WARN_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at whether the others have caught up.
+const HELD_FOR: Duration = Duration::from_millis(5);
 
-impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
-    pub(crate) fn new(source: S, timestamps: F, settings: SourceSettings) -> Self {
+impl<S: Source, F: Timestamps<S::Out>, G: WatermarkGenerator<S::Out>> SourceInput<S, F, G> {
+    pub(crate) fn new(
+        source: S,
+        timestamps: F,
+        watermarks: Watermarks<G>,
+        settings: SourceSettings<S::Out>,
+        shared: Shared,
+    ) -> Self {
         SourceInput {
             source,
-            timestamps,
-            clocks: SplitClocks::new(settings.watermarks.clone()),
             settings,
             batch: SourceBatch::new(STAGE),
+            time: TimeKeeper::new(timestamps, watermarks, shared),
             pace: None,
-            dead: None,
+            refusals: None,
             pending: VecDeque::with_capacity(4),
             opened: false,
-            advanced: None,
-            polls_since_watermark: 0,
-            watermark_sent_at: Duration::ZERO,
-            idle_said: false,
-            woke: false,
+            waiting: false,
             held: false,
             state: None,
             retry_after: Duration::ZERO,
             ending: None,
-            warned_at: None,
-            left_at: None,
-            away: Duration::ZERO,
         }
-    }
-
-    /// How long the source has been free to read. While the chain behind it is busy or waits for its consumers nobody
-    /// looks at the splits, so none of them is silent; what a turn takes when all is well does count.
-    fn reading_time(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.away)
-    }
-
-    /// The chain gave the thread back at `now`.
-    fn back(&mut self, now: Duration) {
-        if let Some(left) = self.left_at.take() {
-            self.away += now.saturating_sub(left).saturating_sub(USUAL_TURN);
-        }
-    }
-
-    fn advance(&mut self, advance: Advance) {
-        self.advanced = advance.to.or(self.advanced);
-        if advance.idle && !self.idle_said {
-            self.idle_said = true;
-            self.send_watermark();
-            self.pending.push_back(Turn::Idle);
-        }
-    }
-
-    fn send_watermark(&mut self) {
-        self.pending.extend(self.advanced.take().map(Turn::Watermark));
-        self.polls_since_watermark = 0;
     }
 
     fn finish(&mut self, kind: EndKind) {
@@ -138,109 +92,34 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
             return;
         }
         self.ending = Some(kind);
+        self.time.end();
         match kind {
             EndKind::Flush => self.pending.push_back(Turn::Watermark(Watermark::MAX)),
-            EndKind::Keep => self.send_watermark(),
+            EndKind::Keep => self.time.send(&mut self.pending),
         }
         self.pending.push_back(Turn::End(kind));
     }
 
-    /// Takes everything out of a polled batch but its records.
-    fn settle_batch(&mut self, cx: &TaskContext, now: Duration) -> Result<()> {
-        let now = self.reading_time(now);
-        for (split, _) in self.batch.splits.iter().filter(|(_, news)| *news == SplitNews::Started) {
-            self.clocks.started(*split);
-        }
+    /// Takes everything out of a polled batch but the records that may go on.
+    fn settle_batch(&mut self, now: Duration) -> Result<()> {
+        let Some(refusals) = &mut self.refusals else { return Ok(()) };
         if !self.batch.rejected.is_empty() {
-            self.reject(cx)?;
+            let letters = std::mem::take(&mut self.batch.rejected);
+            refusals.undecoded(letters, self.settings.bad_records)?;
         }
-        if !self.batch.records.is_empty() {
-            self.observe_records();
+        let source = &self.source;
+        let names = |split| source.split_name(split);
+        let refused = self.time.take_in(&mut self.batch, now, &names, &mut self.pending);
+        if refused.is_empty() {
+            return Ok(());
         }
-        self.hear_of_splits(now);
-        Ok(())
+        let (time, bad_records) = (&self.time, self.settings.bad_records);
+        refusals.untimely(refused, |fault| time.policy(fault, bad_records))
     }
 
-    /// What became of splits in this poll, after their records.
-    fn hear_of_splits(&mut self, now: Duration) {
-        for (split, news) in std::mem::take(&mut self.batch.splits) {
-            match news {
-                SplitNews::Started => {}
-                SplitNews::Drained(at) => {
-                    let more = self.batch.runs.iter().any(|(of, end)| *of == split && *end > at);
-                    if !more {
-                        self.clocks.drained(split, now);
-                    }
-                }
-                SplitNews::Finished => {
-                    let advance = self.clocks.finished(split);
-                    self.advance(advance);
-                }
-            }
-        }
-    }
-
-    fn observe_records(&mut self) {
-        self.timestamps.stamp(&mut self.batch.records);
-        let mut start = 0;
-        for run in 0..self.batch.runs.len() {
-            let (split, end) = self.batch.runs[run];
-            let latest = self.batch.records[start..end].iter().map(|r| r.time).max();
-            start = end;
-            let advance = self.clocks.observe(split, latest.unwrap_or(EventTime::NONE));
-            self.advanced = advance.to.or(self.advanced);
-        }
-        self.woke |= std::mem::take(&mut self.idle_said);
-    }
-
-    #[cold]
-    fn reject(&mut self, cx: &TaskContext) -> Result<()> {
-        let uid = self.settings.uid.clone();
-        let letters = std::mem::take(&mut self.batch.rejected);
-        TaskStats::add(&cx.stats.dead_letters, letters.len() as u64);
-        if self.settings.bad_records == BadRecords::Fail
-            && let Some(l) = letters.first()
-        {
-            return Err(TaskError::user(format!(
-                "cannot decode {} partition {} offset {}: {}; let it go to the dead letters instead with BadRecords::DeadLetter",
-                l.origin, l.partition, l.offset, l.reason
-            ))
-            .at(&uid));
-        }
-        let now = cx.clock.elapsed();
-        if self.warned_at.is_none_or(|at| now.saturating_sub(at) >= WARN_EVERY)
-            && let Some(l) = letters.first()
-        {
-            self.warned_at = Some(now);
-            tracing::warn!(
-                operator = %uid, origin = %l.origin, partition = l.partition, offset = l.offset, reason = %l.reason,
-                count = letters.len(), routed = self.settings.dead_letters.is_read(),
-                "records that do not decode went to the dead letters"
-            );
-        }
-        if let Some(dead) = &mut self.dead {
-            for letter in letters {
-                dead.emit(Record { value: letter.refused_by(&uid), time: EventTime::NONE })?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The dead-letter output hears the same signals as the main one.
+    /// The outputs of what is refused hear the same signals as the main one.
     fn pass(&mut self, turn: Turn) -> Result<Turn> {
-        if let Some(dead) = &mut self.dead {
-            let port = dead.signals();
-            match turn {
-                Turn::Batch => Ok(()),
-                Turn::Quiet => port.quiet(),
-                Turn::Watermark(w) => port.watermark(w),
-                Turn::Idle => port.idle(),
-                Turn::Active => port.active(),
-                Turn::Barrier(b) => port.barrier(b),
-                Turn::Notice(_) => Ok(()),
-                Turn::End(kind) => port.end(kind),
-            }?;
-        }
+        self.refusals.as_mut().map_or(Ok(()), |refusals| refusals.pass(turn))?;
         match turn {
             Turn::Barrier(barrier) => self.freeze(barrier)?,
             Turn::End(_) => self.freeze(Barrier::LAST)?,
@@ -250,13 +129,16 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
         Ok(turn)
     }
 
-    /// The source's positions go into the checkpoint: everything that was polled has been processed.
+    /// The source's positions go into the checkpoint, and where event time stands: everything that was polled has been
+    /// processed.
     fn freeze(&mut self, barrier: Barrier) -> Result<()> {
         let positions = blame(&self.settings.uid, || self.source.positions(barrier))?;
         let mut frozen = Snapshot::default();
         for (split, position) in positions {
             frozen.item(POSITIONS, split, position);
         }
+        let source = &self.source;
+        self.time.freeze::<S::Out>(&|split| source.split_name(split), &mut frozen)?;
         if let Some(state) = &self.state {
             state.froze(&self.settings.uid, frozen);
         }
@@ -279,59 +161,7 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
             self.pending.push_back(Turn::Barrier(b));
         }
     }
-}
 
-impl<S: Source, F: Timestamps<S::Out>> Input<S::Out> for SourceInput<S, F>
-where
-    S::Out: Data,
-{
-    fn open(&mut self, cx: &TaskContext) -> Result<()> {
-        let own = cx.of(&self.settings.uid);
-        if self.settings.dead_letters.is_read() {
-            self.dead = Some(self.settings.dead_letters.open(&own));
-        }
-        self.state = Some(cx.state.clone());
-        blame(&self.settings.uid, || self.source.open(&own))?;
-        self.opened = true;
-        // A cap is for the source as a whole; its subtasks share it evenly.
-        let share = cx.parallelism as f64;
-        self.pace = self.settings.max_rate.map(|rate| Pace::new(rate / share, cx.clock.elapsed()));
-        Ok(())
-    }
-
-    fn next(&mut self, batch: &mut Vec<Record<S::Out>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn> {
-        let now = cx.clock.elapsed();
-        self.back(now);
-        let turn = self.turn(batch, cx, mail, now)?;
-        if turn != Turn::Quiet {
-            self.left_at = Some(cx.clock.elapsed());
-        }
-        Ok(turn)
-    }
-
-    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox, most: Option<Duration>) -> Result<()> {
-        let _idle = cx.stats.idle();
-        if mail.has_mail() {
-            Ok(())
-        } else {
-            // Idleness is looked at again before long, whatever else there is to wait for.
-            let most = most.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
-            mail.bell.wait(Some(self.retry_after.min(most)), &cx.cancel)
-        }
-    }
-
-    fn notice(&mut self, notice: Notice) -> Result<()> {
-        blame(&self.settings.uid, || self.source.on_notice(notice))
-    }
-
-    fn close(&mut self, outcome: Closing) {
-        if std::mem::take(&mut self.opened) {
-            closing(&self.settings.uid, || self.source.close(outcome));
-        }
-    }
-}
-
-impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
     /// The next turn, as seen at `now`.
     fn turn(
         &mut self,
@@ -340,7 +170,7 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
         mail: &Mailbox,
         now: Duration,
     ) -> Result<Turn> {
-        if std::mem::take(&mut self.held) {
+        if std::mem::take(&mut self.waiting) {
             return Ok(Turn::Batch);
         }
         loop {
@@ -357,76 +187,123 @@ impl<S: Source, F: Timestamps<S::Out>> SourceInput<S, F> {
                 self.barrier(b);
                 continue;
             }
-            if self.polls_since_watermark >= WATERMARK_POLLS
-                || now.saturating_sub(self.watermark_sent_at) >= WATERMARK_EVERY
-            {
-                self.watermark_sent_at = now;
-                self.send_watermark();
-                if !self.pending.is_empty() {
-                    continue;
-                }
+            self.time.when_due::<S::Out>(now, &mut self.pending);
+            if !self.pending.is_empty() {
+                continue;
+            }
+            self.held = self.time.is_held(now);
+            if self.held {
+                self.retry_after = HELD_FOR;
+                return self.quiet(now);
             }
             let limit = self.pace.as_mut().map_or(STAGE, |pace| pace.allowed(STAGE, now));
             if limit == 0 {
                 self.retry_after = self.pace.as_ref().map_or(LONGEST_WAIT, Pace::until_next);
-                return self.quiet(now, Advance::default());
+                return self.quiet(now);
             }
             self.batch.clear(limit);
             std::mem::swap(&mut self.batch.records, batch);
-            let uid = self.settings.uid.clone();
-            let settled = blame(&uid, || {
-                let status = self.source.poll(&mut self.batch, POLL_BUDGET)?;
-                if let Some(pace) = &mut self.pace {
-                    pace.take(self.batch.records.len() + self.batch.rejected.len());
-                }
-                self.settle_batch(cx, now)?;
-                Ok(status)
-            });
+            let polled = self.poll(now);
             std::mem::swap(&mut self.batch.records, batch);
-            let status = settled?;
-            match status {
-                SourceStatus::Idle(_) => self.clocks.all_drained(self.reading_time(now)),
-                SourceStatus::More | SourceStatus::End => self.clocks.more_to_come(),
-            }
-            // Only after a look into the splits: one that was not looked into for long may hold something by now.
-            let idled = self.clocks.tick(self.reading_time(now));
+            let status = polled?;
+            self.time.looked(status, !batch.is_empty(), now, &mut self.pending);
             if status == SourceStatus::End {
                 self.finish(EndKind::Flush);
             }
             if !batch.is_empty() {
-                // Not idle as a whole: there is a batch.
-                self.advanced = idled.to.or(self.advanced);
-                self.polls_since_watermark += 1;
-                if std::mem::take(&mut self.woke) {
-                    self.held = true;
+                if self.time.woke() {
+                    self.waiting = true;
                     return self.pass(Turn::Active);
                 }
                 return Ok(Turn::Batch);
             }
             match status {
-                SourceStatus::More | SourceStatus::End => self.advance(idled),
+                SourceStatus::End => {}
+                SourceStatus::More => {
+                    // No input is ready, for all that more may come at once: without a pause the chain goes on with what it
+                    // holds back, and with what is due by the clock.
+                    self.retry_after = Duration::ZERO;
+                    self.time.flush(now, &mut self.pending);
+                    return self.next_pending_or_quiet();
+                }
                 SourceStatus::Idle(retry_after) => {
                     self.retry_after = retry_after;
-                    return self.quiet(now, idled);
+                    return self.quiet(now);
                 }
             }
         }
     }
 
+    fn poll(&mut self, now: Duration) -> Result<SourceStatus> {
+        let uid = self.settings.uid.clone();
+        blame(&uid, || {
+            let status = self.source.poll(&mut self.batch, POLL_BUDGET)?;
+            if let Some(pace) = &mut self.pace {
+                pace.take(self.batch.records.len() + self.batch.rejected.len());
+            }
+            self.settle_batch(now)?;
+            Ok(status)
+        })
+    }
+
     /// Nothing to read just now: what has advanced leaves at once.
-    fn quiet(&mut self, now: Duration, advance: Advance) -> Result<Turn> {
-        self.advance(advance);
-        if self.clocks.no_splits() && !self.idle_said {
-            self.advance(Advance { to: None, idle: true });
+    fn quiet(&mut self, now: Duration) -> Result<Turn> {
+        self.time.quiet(now, &mut self.pending);
+        self.next_pending_or_quiet()
+    }
+
+    fn next_pending_or_quiet(&mut self) -> Result<Turn> {
+        let turn = self.pending.pop_front().unwrap_or(Turn::Quiet);
+        self.pass(turn)
+    }
+}
+
+impl<S: Source, F: Timestamps<S::Out>, G: WatermarkGenerator<S::Out>> Input<S::Out> for SourceInput<S, F, G>
+where
+    S::Out: Data,
+{
+    fn open(&mut self, cx: &TaskContext) -> Result<()> {
+        let own = cx.of(&self.settings.uid);
+        self.refusals = Some(Refusals::open(&self.settings, &own));
+        self.state = Some(cx.state.clone());
+        self.time.open::<S::Out>(&own)?;
+        blame(&self.settings.uid, || self.source.open(&own))?;
+        self.opened = true;
+        // A cap is for the source as a whole; its subtasks share it evenly.
+        let share = cx.parallelism as f64;
+        self.pace = self.settings.max_rate.map(|rate| Pace::new(rate / share, cx.clock.elapsed()));
+        Ok(())
+    }
+
+    fn next(&mut self, batch: &mut Vec<Record<S::Out>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn> {
+        let now = cx.clock.elapsed();
+        self.time.reading.back(now);
+        let turn = self.turn(batch, cx, mail, now)?;
+        if turn != Turn::Quiet {
+            self.time.reading.left(cx.clock.elapsed());
         }
-        if self.advanced.is_some() {
-            self.watermark_sent_at = now;
-            self.send_watermark();
+        Ok(turn)
+    }
+
+    fn wait(&mut self, cx: &TaskContext, mail: &Mailbox, most: Option<Duration>) -> Result<()> {
+        // Held back by those that are slower: that is pressure, not want of input.
+        let _waiting = if self.held { cx.stats.blocked(&self.settings.uid) } else { cx.stats.idle() };
+        if mail.has_mail() {
+            Ok(())
+        } else {
+            // Idleness is looked at again before long, whatever else there is to wait for.
+            let most = most.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
+            mail.bell.wait(Some(self.retry_after.min(most)), &cx.cancel)
         }
-        let first = self.pending.pop_front();
-        match first {
-            Some(turn) => self.pass(turn),
-            None => self.pass(Turn::Quiet),
+    }
+
+    fn notice(&mut self, notice: Notice) -> Result<()> {
+        blame(&self.settings.uid, || self.source.on_notice(notice))
+    }
+
+    fn close(&mut self, outcome: Closing) {
+        if std::mem::take(&mut self.opened) {
+            closing(&self.settings.uid, || self.source.close(outcome));
         }
     }
 }

@@ -96,7 +96,7 @@ pub struct TaskReading {
     pub records_out: u64,
     /// Batches given.
     pub batches_out: u64,
-    /// Records that did not decode, whether or not somebody reads the dead letters.
+    /// Records that did not decode or whose time was refused, whether or not somebody reads the dead letters.
     pub dead_letters: u64,
     /// Elements waiting in its input channels when it last looked.
     pub queued: usize,

@@ -4,11 +4,13 @@ use crate::dead_letter::{BadRecords, DeadLetter};
 use crate::graph::{Asked, From, GraphRef, OperatorInfo};
 use crate::plan::PlanError;
 use crate::runtime::source_input::{SourceInput, SourceSettings};
-use crate::runtime::timestamps::{Extract, SourceTime, Timestamps};
+use crate::runtime::time_keeper::Shared;
+use crate::runtime::timestamps::{Extract, SourceTime, Timestamps, TryExtract};
 use crate::side::SideSlot;
 use crate::source::Source;
 use crate::stream::{Head, Stream, read};
-use crate::watermarks::Watermarks;
+use crate::time::EventTime;
+use crate::watermarks::{Quarantined, WatermarkGenerator, Watermarks};
 
 /// A source that has not said yet where its event time comes from.
 ///
@@ -25,7 +27,7 @@ pub struct SourceStream<S: Source> {
     graph: GraphRef,
     chain: usize,
     source: S,
-    settings: SourceSettings,
+    settings: SourceSettings<S::Out>,
 }
 
 impl<S: Source> std::fmt::Debug for SourceStream<S> {
@@ -42,10 +44,10 @@ impl<S: Source> SourceStream<S> {
             .operator(chain, OperatorInfo::stateful("source", uid).footprint(source.footprint()));
         let settings = SourceSettings {
             uid,
-            watermarks: Watermarks::at_end(),
             max_rate: None,
             bad_records: BadRecords::default(),
             dead_letters: SideSlot::default(),
+            quarantine: SideSlot::default(),
         };
         SourceStream { graph: graph.clone(), chain, source, settings }
     }
@@ -87,8 +89,9 @@ impl<S: Source> SourceStream<S> {
         self
     }
 
-    /// What to do about records that do not decode (default: dead letters). With [`BadRecords::Fail`] the first of them
-    /// fails the job.
+    /// What to do about records that do not decode, or whose time is refused (default: dead letters). With
+    /// [`BadRecords::Fail`] the first of them fails the job. For times that go back,
+    /// [`Watermarks::out_of_order`] decides.
     ///
     /// ```
     /// # use {std::time::Duration, weir_engine::{Source, SourceBatch, SourceStatus, prelude::*, testkit::*}};
@@ -114,8 +117,8 @@ impl<S: Source> SourceStream<S> {
         self
     }
 
-    /// The records that did not decode, without an event time. Unread, they are only counted and logged. Each call is one
-    /// more reader.
+    /// The records that did not decode, without an event time, and a word on each whose time was refused (which
+    /// [`SourceStream::quarantined`] gives whole). Unread, they are only counted and logged. Each call is one more reader.
     ///
     /// ```
     /// # use weir_engine::{prelude::*, testkit::*};
@@ -136,7 +139,33 @@ impl<S: Source> SourceStream<S> {
         )
     }
 
-    /// Event time is what `time` says of each record, in milliseconds since the epoch.
+    /// The records whose times were refused, whole, with what is wrong with them; without an event time. Which times are
+    /// refused, [`Watermarks::future_limit`], [`Watermarks::jump_limit`], [`Watermarks::out_of_order`] and
+    /// [`SourceStream::try_event_time`] say. Unread, they are only counted and logged. Each call is one more reader.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, TimeFault, prelude::*, testkit::*};
+    /// let (job, probe) = (Job::named("skewed").parallelism(1), Probe::new());
+    /// let source = job.source("in", ScriptSource::of([("paid", 9), ("in 292 million years", i64::MAX)]));
+    /// let refused = source.quarantined();
+    /// refused.transform(OperatorInfo::stateless("look"), probe.clone()).sink("refused", NullSink);
+    /// source.source_time(Watermarks::monotonic()).sink("out", NullSink);
+    /// job.run()?;
+    /// assert_eq!((probe.values()[0].value, probe.values().len()), ("in 292 million years", 1));
+    /// assert!(matches!(probe.values()[0].fault, TimeFault::AheadOfClock { limit_ms: 3_600_000, .. }));
+    /// # Ok::<(), JobError>(())
+    /// ```
+    pub fn quarantined(&self) -> Stream<Quarantined<S::Out>> {
+        read(
+            &self.graph,
+            From::Chain(self.chain),
+            &self.settings.quarantine.legs,
+            Asked::Natural,
+            Some("quarantined"),
+        )
+    }
+
+    /// Event time is what `time` says of each record, in milliseconds since the epoch, negative before it.
     ///
     /// ```
     /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
@@ -151,9 +180,31 @@ impl<S: Source> SourceStream<S> {
     pub fn event_time(
         self,
         time: impl FnMut(&S::Out) -> i64 + Clone + Send + 'static,
-        watermarks: Watermarks,
+        watermarks: Watermarks<impl WatermarkGenerator<S::Out>>,
     ) -> Stream<S::Out> {
         self.stream(Extract(time), watermarks)
+    }
+
+    /// Event time is what `time` says of each record, given the source's own time of it ([`EventTime::NONE`] when it has
+    /// none). One of which it says nothing is refused: it is counted as `untimed_records`, leaves a dead letter, and goes
+    /// to [`SourceStream::quarantined`]; with [`BadRecords::Fail`] it fails the job.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let (job, probe) = (Job::named("one").parallelism(1), Probe::new());
+    /// let events = job.source("in", ScriptSource::of([("9:paid", 0), ("paid", 0)]));
+    /// let timed = events.try_event_time(|e, _| e.split_once(':')?.0.parse().ok(), Watermarks::monotonic());
+    /// timed.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    /// assert_eq!(job.run()?.tasks[0].dead_letters, 1);
+    /// assert_eq!(probe.seen_by(0)[0], Seen::Record("9:paid", 9));
+    /// # Ok::<(), JobError>(())
+    /// ```
+    pub fn try_event_time(
+        self,
+        time: impl FnMut(&S::Out, EventTime) -> Option<i64> + Clone + Send + 'static,
+        watermarks: Watermarks<impl WatermarkGenerator<S::Out>>,
+    ) -> Stream<S::Out> {
+        self.stream(TryExtract(time), watermarks)
     }
 
     /// Event time is what the source says: the record's timestamp in Kafka, the generator's own time.
@@ -167,7 +218,7 @@ impl<S: Source> SourceStream<S> {
     /// assert_eq!(probe.seen_by(0)[0], Seen::Record("paid", 9));
     /// # Ok::<(), JobError>(())
     /// ```
-    pub fn source_time(self, watermarks: Watermarks) -> Stream<S::Out> {
+    pub fn source_time(self, watermarks: Watermarks<impl WatermarkGenerator<S::Out>>) -> Stream<S::Out> {
         self.stream(SourceTime, watermarks)
     }
 
@@ -187,11 +238,27 @@ impl<S: Source> SourceStream<S> {
         self.stream(SourceTime, Watermarks::at_end())
     }
 
-    fn stream<F: Timestamps<S::Out>>(self, timestamps: F, watermarks: Watermarks) -> Stream<S::Out> {
-        let SourceStream { graph, chain, source, mut settings } = self;
-        settings.watermarks = watermarks;
+    fn stream<F: Timestamps<S::Out>>(
+        self,
+        timestamps: F,
+        watermarks: Watermarks<impl WatermarkGenerator<S::Out>>,
+    ) -> Stream<S::Out> {
+        let SourceStream { graph, chain, source, settings } = self;
+        let mut shared = Shared::default();
+        if let Some((group, _)) = &watermarks.rules.aligned {
+            if watermarks.rules.at_end {
+                let reason = format!(
+                    "a source with Watermarks::at_end() would hold the group {group:?} until its end: leave it out, or give it \
+                     another strategy"
+                );
+                graph.borrow_mut().mistake(PlanError::Argument { uid: settings.uid.to_string(), reason });
+            }
+            shared.drift = Some(graph.borrow_mut().drift_group(group));
+        }
         let input = Box::new(move |_: &_| {
-            Box::new(SourceInput::new(source.clone(), timestamps.clone(), settings.clone())) as Box<_>
+            let (source, timestamps) = (source.clone(), timestamps.clone());
+            let (watermarks, settings) = (watermarks.clone(), settings.clone());
+            Box::new(SourceInput::new(source, timestamps, watermarks, settings, shared.clone())) as Box<_>
         });
         Stream { graph, chain, pipe: Head { input }, sealed: false }
     }

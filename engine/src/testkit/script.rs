@@ -130,6 +130,10 @@ impl<T: Data + Sync> Source for ScriptSource<T> {
         Ok(SourceStatus::More)
     }
 
+    fn split_name(&self, split: SplitId) -> Option<String> {
+        Some(format!("script {}", split.0))
+    }
+
     fn positions(&mut self, _: Barrier) -> Result<Vec<(String, serde_json::Value)>> {
         Ok(vec![(self.subtask.to_string(), self.at.into())])
     }

@@ -166,6 +166,18 @@ impl<K: Key, M: Key, V: State> Named<K, Map<M, V>> {
         Ok(self.held()?.remove(hash, key, entry)?)
     }
 
+    /// Fetches entries at once, so that asking for them needs no disk: for
+    /// [`ProcessFunction::prefetch`](super::ProcessFunction::prefetch). While all that is used is in memory this does nothing.
+    ///
+    /// # Errors
+    /// As said of [`Named`](super::Named).
+    pub fn prefetch_entries<'a>(
+        &mut self,
+        entries: impl Iterator<Item = (KeyHash, &'a K, &'a M)>,
+    ) -> Result<()> {
+        Ok(self.held()?.prefetch(entries)?)
+    }
+
     /// All entries, in no order. Reads those that are not in memory.
     ///
     /// # Errors

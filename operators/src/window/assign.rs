@@ -6,6 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_engine::{EventTime, Watermark};
 
+use crate::window::cuts::Cutting;
+use crate::window::firing::Firing;
+
 /// A span of event time: `start` is in it, `end` is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TimeWindow {
@@ -61,6 +64,59 @@ pub enum WindowError {
         /// The size, in ms.
         size_ms: i64,
     },
+    /// Another duration is no whole number of milliseconds that fits.
+    #[error(
+        "window {name} is {value:?}: it must be a whole number of milliseconds, from {least} to {}",
+        i64::MAX
+    )]
+    Duration {
+        /// What it is the duration of.
+        name: &'static str,
+        /// What was asked for.
+        value: Duration,
+        /// The least that can be, in ms.
+        least: i64,
+    },
+    /// Windows that slide further than they are long leave gaps.
+    #[error(
+        "window slide is {slide:?} with size {size:?}: records between two windows would be in none, so the slide must not be \
+         longer than the size"
+    )]
+    Slide {
+        /// What was asked for.
+        slide: Duration,
+        /// The size.
+        size: Duration,
+    },
+    /// The steps of a cumulating window do not fill it.
+    #[error("window step is {step:?} with size {size:?}: the size must be a whole number of steps")]
+    Step {
+        /// What was asked for.
+        step: Duration,
+        /// The size.
+        size: Duration,
+    },
+    /// Nobody knows the time zone.
+    #[error(
+        "window time zone is {zone:?}: {reason}; it must be a name of the IANA database, such as Europe/Berlin"
+    )]
+    Zone {
+        /// What was asked for.
+        zone: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A count that must be positive is 0.
+    #[error("window {name} is 0: it must be 1 at least")]
+    Zero {
+        /// What it is the count of.
+        name: &'static str,
+    },
+}
+
+/// The milliseconds of a duration that must be whole ones, `least` at least.
+pub(crate) fn checked_ms(name: &'static str, value: Duration, least: i64) -> Result<i64, WindowError> {
+    whole_ms(value).filter(|ms| *ms >= least).ok_or(WindowError::Duration { name, value, least })
 }
 
 /// Windows of one size, one after the other, without gap or overlap, aligned to the epoch.
@@ -73,16 +129,32 @@ pub struct Tumbling {
     offset: Offset,
 }
 
+/// How much later than the epoch windows begin, as it was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Offset {
+pub(crate) enum Offset {
     Later(Duration),
     Ms(i64),
+}
+
+impl Offset {
+    pub(crate) const NONE: Offset = Offset::Ms(0);
+
+    /// The same boundaries, from 0 to less than `period`.
+    pub(crate) fn check(self, period: i64) -> Result<i64, WindowError> {
+        let (offset, told) = match self {
+            Offset::Ms(ms) => (Some(ms), ms.to_string()),
+            Offset::Later(later) => (whole_ms(later), (later.as_secs_f64() * 1_000.0).to_string()),
+        };
+        let fits = |ms: &i64| ms.unsigned_abs() < period.unsigned_abs();
+        let offset = offset.filter(fits).ok_or(WindowError::Offset { offset_ms: told, size_ms: period })?;
+        Ok(offset.rem_euclid(period))
+    }
 }
 
 impl Tumbling {
     /// Windows of this size: a whole, positive number of milliseconds. Anything else fails the start of the job.
     pub fn of(size: Duration) -> Self {
-        Tumbling { size, offset: Offset::Ms(0) }
+        Tumbling { size, offset: Offset::NONE }
     }
 
     /// Every window begins this much later; less than the size. Anything else fails the start of the job.
@@ -100,23 +172,36 @@ impl Tumbling {
         self
     }
 
+    /// Keeps windows for this long after they are over, in event time, and gives a new result for each late record within it:
+    /// see [`Firing`].
+    #[must_use]
+    pub fn allow_lateness(self, lateness: Duration) -> Firing {
+        Firing::of(Cutting::Tumbling(self)).allow_lateness(lateness)
+    }
+
+    /// Gives a result of a key after every `records` of it, before the window is over: see [`Firing`].
+    #[must_use]
+    pub fn early_every(self, records: u32) -> Firing {
+        Firing::of(Cutting::Tumbling(self)).early_every(records)
+    }
+
+    /// Gives results before the window is over, this long (by the job's clock) after something new has come: see [`Firing`].
+    #[must_use]
+    pub fn early_after(self, time: Duration) -> Firing {
+        Firing::of(Cutting::Tumbling(self)).early_after(time)
+    }
+
     /// Checks the parameters.
     ///
     /// # Errors
     /// The first one that cannot be.
     pub(crate) fn check(&self) -> Result<Grid, WindowError> {
         let size = whole_ms(self.size).filter(|ms| *ms > 0).ok_or(WindowError::Size { size: self.size })?;
-        let (offset, told) = match self.offset {
-            Offset::Ms(ms) => (Some(ms), ms.to_string()),
-            Offset::Later(later) => (whole_ms(later), (later.as_secs_f64() * 1_000.0).to_string()),
-        };
-        let fits = |ms: &i64| ms.unsigned_abs() < size.unsigned_abs();
-        let offset = offset.filter(fits).ok_or(WindowError::Offset { offset_ms: told, size_ms: size })?;
-        Ok(Grid { size, offset: offset.rem_euclid(size) })
+        Ok(Grid::new(size, self.offset.check(size)?))
     }
 }
 
-fn whole_ms(d: Duration) -> Option<i64> {
+pub(crate) fn whole_ms(d: Duration) -> Option<i64> {
     d.subsec_nanos().is_multiple_of(1_000_000).then(|| i64::try_from(d.as_millis()).ok()).flatten()
 }
 
@@ -128,6 +213,11 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
+    /// Boundaries every `size` ms, `offset` ms after those of the epoch.
+    pub(crate) fn new(size: i64, offset: i64) -> Self {
+        Grid { size, offset: offset.rem_euclid(size) }
+    }
+
     /// The size of a window in ms.
     pub(crate) fn size(self) -> i64 {
         self.size

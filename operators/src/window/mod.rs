@@ -1,8 +1,32 @@
 //! Windows over event time: where they begin and end, and what is computed in them.
 
 mod assign;
+mod calendar;
+mod count;
+mod cuts;
+mod firing;
+#[cfg(test)]
+mod model;
+mod ops;
+mod paned;
 mod panes;
+mod result;
+mod running;
+mod session;
+mod session_aggregate;
+mod sliced;
+mod slices;
 mod tumbling;
 
 pub use assign::{TimeWindow, Tumbling, WindowError, days, hours, minutes, seconds};
-pub use tumbling::{TumblingAggregate, WindowResult};
+pub use calendar::Calendar;
+pub use count::{CountAggregate, CountWindow, Global};
+pub use firing::Firing;
+pub use ops::{Window, WindowOps, WindowResults};
+pub use paned::PanedAggregate;
+pub use result::{Pane, Timing, WindowResult};
+pub use session::{FixedGap, Gap, GapBy, Session};
+pub use session_aggregate::SessionAggregate;
+pub use sliced::SlicedAggregate;
+pub use slices::{Cumulate, Sliding};
+pub use tumbling::TumblingAggregate;

@@ -3,6 +3,7 @@
 use super::*;
 use crate::aggregate::{Count, count, sum};
 use crate::fleet::Fleet;
+use crate::window::Tumbling;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,7 +14,8 @@ use weir_state::key_hash;
 type Windows<A> = Fleet<u64, i64, TumblingAggregate<u64, i64, A>>;
 
 fn of<A: Aggregate<i64>>(size: u64, aggregate: A) -> TumblingAggregate<u64, i64, A> {
-    TumblingAggregate::new(Tumbling::of(Duration::from_millis(size)), aggregate, SideSlot::default())
+    let window = Cutting::Tumbling(Tumbling::of(Duration::from_millis(size)));
+    TumblingAggregate::new(window, aggregate, SideSlot::default())
 }
 
 fn counting(parallelism: usize) -> Windows<Count> {

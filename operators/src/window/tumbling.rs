@@ -3,37 +3,28 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
 use weir_engine::{
-    Barrier, Collector, Counter, Data, EndKind, EventTime, Key, Keyed, Operator, OperatorContext, Record,
-    Result, SideOutput, SideSlot, SignalPort, TaskError, Watermark,
+    Barrier, Collector, Data, EndKind, EventTime, Key, Keyed, Operator, OperatorContext, Record, Result,
+    SideSlot, SignalPort, TaskError, Watermark,
 };
 use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
+use crate::late::{Late, no_event_time};
 use crate::opened::Opened;
 use crate::progress;
+use crate::window::cuts::Cutting;
 use crate::window::panes::Panes;
-use crate::window::{TimeWindow, Tumbling};
+use crate::window::{Pane, WindowResult};
 
-/// What one key came to in one window.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WindowResult<K, V> {
-    /// The key.
-    pub key: K,
-    /// The window.
-    pub window: TimeWindow,
-    /// What the aggregate gave.
-    pub value: V,
-}
-
-/// The operator behind [`aggregate`](crate::prelude::WindowOps::aggregate) on [`Tumbling`] windows.
+/// The operator behind [`aggregate`](crate::prelude::WindowOps::aggregate) on [`Tumbling`](crate::Tumbling) and
+/// [`Calendar`](crate::window::Calendar) windows.
 ///
 /// *State*: one accumulator per key and open window in the table `windows`, forgotten when the window is over; in memory as far
 /// as the job's budget for state reaches. A checkpoint writes what changed since the one before; a window that opens and
 /// ends between two is never written. A watermark visits only the windows that it ends. How far event time had come is kept
-/// too: after a restore no window is given again, and what was late stays late. The size and the offset cannot change
-/// while windows are open.
+/// too: after a restore no window is given again, and what was late stays late. The size and the offset, or the calendar,
+/// cannot change while windows are open.
 ///
 /// *Order*: windows are given in the order they end, the keys of one window in an order that says nothing. The time of a
 /// result is the last millisecond of its window, so downstream it is never late.
@@ -41,33 +32,26 @@ pub struct WindowResult<K, V> {
 /// *Late records*, those whose window is over, change no result: they go to the late output if that is read, and are
 /// counted as `late_records` in any case. A record behind the watermark whose window is still open is not late.
 pub struct TumblingAggregate<K: Key, T: Data, A: Aggregate<T>> {
-    window: Tumbling,
+    window: Cutting,
     aggregate: A,
-    late_slot: SideSlot<T>,
     panes: Opened<Panes<K, A::Acc>>,
     /// What is taken out of a window and not yet given.
     taken: Vec<(K, A::Acc)>,
     watermark: Watermark,
     cx: Opened<OperatorContext>,
-    late: Opened<SideOutput<T>>,
-    late_counter: Counter,
-    /// Late records not yet in the counter.
-    late_records: u64,
+    late: Late<T>,
 }
 
 impl<K: Key, T: Data, A: Aggregate<T>> TumblingAggregate<K, T, A> {
-    pub(crate) fn new(window: Tumbling, aggregate: A, late_slot: SideSlot<T>) -> Self {
+    pub(crate) fn new(window: Cutting, aggregate: A, late: SideSlot<T>) -> Self {
         TumblingAggregate {
             window,
             aggregate,
-            late_slot,
             panes: Opened(None),
             taken: Vec::new(),
             watermark: Watermark::MIN,
             cx: Opened(None),
-            late: Opened(None),
-            late_counter: Counter::default(),
-            late_records: 0,
+            late: Late::new(late),
         }
     }
 
@@ -76,36 +60,31 @@ impl<K: Key, T: Data, A: Aggregate<T>> TumblingAggregate<K, T, A> {
     fn elsewhere(&mut self, record: Record<Keyed<K, T>>) -> Result<()> {
         let Record { value: Keyed { hash, key, value }, time } = record;
         if time == EventTime::NONE {
-            return Err(TaskError::user(
-                "a record without event time came to a window: give its source event_time, or source_time when the \
-                 source has times",
-            ));
+            return Err(no_event_time());
         }
         let panes = self.panes.0.as_mut().ok_or_else(not_open)?;
         let window = panes.window_of(time);
         if window.is_over(self.watermark) {
-            self.late_records += 1;
-            return match &mut self.late.0 {
-                Some(late) => late.emit(Record { value, time }),
-                None => Ok(()),
-            };
+            return self.late.take(Record { value, time });
         }
         let accumulators = panes.map_of(window);
         let acc = accumulators.get_or_insert_with(hash, key, || self.aggregate.create())?;
         self.aggregate.add(acc, &value);
         Ok(())
     }
-
-    fn count_late(&mut self) {
-        if self.late_records > 0 {
-            self.late_counter.add(std::mem::take(&mut self.late_records));
-        }
-    }
 }
 
 impl<K: Key, T: Data, A: Aggregate<T>> Clone for TumblingAggregate<K, T, A> {
     fn clone(&self) -> Self {
-        Self::new(self.window, self.aggregate.clone(), self.late_slot.clone())
+        TumblingAggregate {
+            window: self.window.clone(),
+            aggregate: self.aggregate.clone(),
+            panes: Opened(None),
+            taken: Vec::new(),
+            watermark: Watermark::MIN,
+            cx: Opened(None),
+            late: self.late.clone(),
+        }
     }
 }
 
@@ -116,10 +95,10 @@ impl<K: Key, T: Data, A: Aggregate<T>> fmt::Debug for TumblingAggregate<K, T, A>
 }
 
 /// How many results are taken out of a window at a time.
-const AT_ONCE: usize = 1_024;
+pub(super) const AT_ONCE: usize = 1_024;
 
 #[cold]
-fn not_open() -> TaskError {
+pub(super) fn not_open() -> TaskError {
     TaskError::internal("a window was used before it was open")
 }
 
@@ -127,11 +106,12 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggrega
     type Out = WindowResult<K, A::Out>;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
-        self.panes = Opened(Some(Panes::open(cx, self.window.check()?)?));
+        let cuts = self.window.check()?;
+        let layout = cuts.layout();
+        self.panes = Opened(Some(Panes::open(cx, "windows", cuts, layout)?));
         self.watermark = progress::restored(cx)?;
         self.cx = Opened(Some(cx.clone()));
-        self.late = Opened(self.late_slot.is_read().then(|| self.late_slot.open(cx)));
-        self.late_counter = cx.counter("late_records");
+        self.late.open(cx);
         Ok(())
     }
 
@@ -151,7 +131,7 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggrega
     }
 
     fn on_batch_end(&mut self, _: &mut impl Collector<Self::Out>) -> Result<()> {
-        self.count_late();
+        self.late.count();
         self.panes.0.as_mut().map_or(Ok(()), Panes::batch_end)
     }
 
@@ -176,7 +156,8 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggrega
                 }
                 for (key, acc) in self.taken.drain(..) {
                     let value = self.aggregate.result(acc);
-                    out.emit(Record { value: WindowResult { key, window, value }, time: window.last() })?;
+                    let value = WindowResult { key, window, value, pane: Pane::ONLY };
+                    out.emit(Record { value, time: window.last() })?;
                 }
             }
             panes.close(window);
@@ -191,12 +172,12 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggrega
     }
 
     fn on_end(&mut self, _: EndKind, _: &mut impl Collector<Self::Out>) -> Result<()> {
-        self.count_late();
+        self.late.count();
         Ok(())
     }
 
     fn sides(&mut self) -> Option<&mut dyn SignalPort> {
-        self.late.0.as_mut().map(SideOutput::signals)
+        self.late.signals()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::aggregate::{count, max, sum};
+use crate::window::Tumbling;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,8 +19,16 @@ fn tens() -> Tumbling {
     Tumbling::of(Duration::from_millis(10))
 }
 
+fn tumbling<A: Aggregate<i64>>(
+    window: Tumbling,
+    aggregate: A,
+    late: SideSlot<i64>,
+) -> TumblingAggregate<u8, i64, A> {
+    TumblingAggregate::new(Cutting::Tumbling(window), aggregate, late)
+}
+
 fn counting(window: Tumbling) -> OpHarness<Keyed<u8, i64>, Counted> {
-    OpHarness::new(TumblingAggregate::new(window, count(), SideSlot::default())).unwrap()
+    OpHarness::new(tumbling(window, count(), SideSlot::default())).unwrap()
 }
 
 /// `(key, start, value)` and the record's time.
@@ -60,7 +69,7 @@ fn e12_late_event_goes_to_the_late_output() {
     let late = SideSlot::default();
     let probe = SideProbe::attach(&late);
     let cx = context("hourly", 0, 1);
-    let mut h = OpHarness::with(TumblingAggregate::new(tens(), count(), late), &cx).unwrap();
+    let mut h = OpHarness::with(tumbling(tens(), count(), late), &cx).unwrap();
     h.send(keyed(1, 7), 195).unwrap();
     h.watermark(200).unwrap();
     assert_eq!(results(&mut h), [(1, 190, 1, 199)]);
@@ -75,7 +84,7 @@ fn e12_late_event_goes_to_the_late_output() {
 #[test]
 fn e12_late_event_is_counted_when_nobody_reads_the_late_output() {
     let cx = context("hourly", 0, 1);
-    let mut h = OpHarness::with(TumblingAggregate::new(tens(), count(), SideSlot::default()), &cx).unwrap();
+    let mut h = OpHarness::with(tumbling(tens(), count(), SideSlot::default()), &cx).unwrap();
     h.watermark(200).unwrap();
     h.batch([(keyed(1, 0), 50), (keyed(1, 0), 199), (keyed(1, 0), 200)]).unwrap();
     assert_eq!(cx.counter("late_records").get(), 2);
@@ -144,7 +153,7 @@ fn a_record_without_event_time_fails_the_job_and_says_what_to_do() {
 #[test]
 fn bad_parameters_fail_the_start() {
     for bad in [Tumbling::of(Duration::ZERO), tens().offset_ms(11)] {
-        let op: Counted = TumblingAggregate::new(bad, count(), SideSlot::default());
+        let op: Counted = tumbling(bad, count(), SideSlot::default());
         let error = OpHarness::<Keyed<u8, i64>, _>::new(op).unwrap_err();
         assert!(error.chain().contains("window "), "{error:?}");
     }
@@ -157,8 +166,8 @@ type Outcome = WindowResult<u8, (u64, (i64, Option<i64>))>;
 /// Files what one watermark gave; checks times, order, and that nothing is given twice.
 fn collect(given: Vec<Record<Outcome>>, watermark: i64, got: &mut Totals) {
     assert!(given.is_sorted_by_key(|r| r.value.window.end));
-    for Record { value: WindowResult { key, window, value: (n, (total, top)) }, time } in given {
-        assert_eq!(time, window.last());
+    for Record { value: WindowResult { key, window, value: (n, (total, top)), pane }, time } in given {
+        assert_eq!((time, pane), (window.last(), Pane::ONLY));
         assert!(window.is_over(Watermark(watermark)));
         assert_eq!(got.insert((window.start.0, key), (n, total, top)), None, "given twice");
     }
@@ -186,7 +195,7 @@ proptest! {
         }
 
         let aggregate = (count(), (sum(|v: &i64| *v), max(|v: &i64| *v)));
-        let op = TumblingAggregate::new(window, aggregate, SideSlot::default());
+        let op = tumbling(window, aggregate, SideSlot::default());
         let cx = context("windows", 0, 1);
         let mut h = OpHarness::with(op, &cx).unwrap();
         let mut got = Totals::new();

@@ -34,6 +34,8 @@ pub struct Spaces<K, V> {
     open: BTreeMap<i64, Space>,
     maps: Vec<Slot<K, V>>,
     free: Vec<Space>,
+    /// Those that want a batch end: they were asked for since the last one, or are being written.
+    busy: Vec<Space>,
     /// Emptied maps of which something may still be in the backend.
     closed: BTreeMap<i64, StateMap<K, V>>,
     /// The emptied table of the map that was closed last: the next one is likely to need its memory.
@@ -43,8 +45,8 @@ pub struct Spaces<K, V> {
 struct Slot<K, V> {
     /// None while the place is free.
     map: Option<StateMap<K, V>>,
-    /// It was asked for since the last batch end.
-    used: bool,
+    /// It is in `busy`.
+    busy: bool,
 }
 
 impl<K, V> fmt::Debug for Spaces<K, V> {
@@ -68,6 +70,7 @@ impl Store {
             open: BTreeMap::new(),
             maps: Vec::new(),
             free: Vec::new(),
+            busy: Vec::new(),
             closed: BTreeMap::new(),
             spare: None,
         };
@@ -129,12 +132,24 @@ impl<K: Key, V: State> Spaces<K, V> {
 
     fn place(&mut self, namespace: i64, map: StateMap<K, V>) -> Space {
         let space = self.free.pop().unwrap_or_else(|| {
-            self.maps.push(Slot { map: None, used: false });
+            self.maps.push(Slot { map: None, busy: false });
             Space(self.maps.len() - 1)
         });
-        self.maps[space.0] = Slot { map: Some(map), used: true };
+        self.maps[space.0].map = Some(map);
         self.open.insert(namespace, space);
+        self.is_busy(space);
         space
+    }
+
+    /// It wants a batch end.
+    #[inline]
+    fn is_busy(&mut self, space: Space) -> &mut Slot<K, V> {
+        let slot = &mut self.maps[space.0];
+        if !slot.busy {
+            slot.busy = true;
+            self.busy.push(space);
+        }
+        slot
     }
 
     /// The map of a namespace.
@@ -143,9 +158,7 @@ impl<K: Key, V: State> Spaces<K, V> {
     /// When the namespace was closed.
     #[inline]
     pub fn map(&mut self, space: Space) -> &mut StateMap<K, V> {
-        let slot = &mut self.maps[space.0];
-        slot.used = true;
-        slot.map.as_mut().expect("a namespace is used while it is open")
+        self.is_busy(space).map.as_mut().expect("a namespace is used while it is open")
     }
 
     /// Closes a namespace and forgets what is in it. Asks no disk.
@@ -160,19 +173,28 @@ impl<K: Key, V: State> Spaces<K, V> {
         }
     }
 
-    /// Ends a batch: see [`StateMap::batch_end`].
+    /// Ends a batch: see [`StateMap::batch_end`]. Costs nothing for maps that were not used, while memory is not short.
     ///
     /// # Errors
     /// As there.
     pub fn batch_end(&mut self) -> Result<(), StateError> {
-        let over = self.home.ledger.is_over();
-        for Slot { map, used } in &mut self.maps {
-            let Some(map) = map else { continue };
-            if *used || over || map.cache.is_settling() {
-                *used = false;
-                map.batch_end()?;
+        if self.home.ledger.is_over() {
+            // Every one has to make room.
+            for at in 0..self.maps.len() {
+                self.is_busy(Space(at));
             }
         }
+        let Spaces { busy, maps, .. } = self;
+        let mut ended = Ok(());
+        busy.retain(|space| {
+            let slot = &mut maps[space.0];
+            slot.busy = slot.map.as_mut().is_some_and(|map| {
+                ended = std::mem::replace(&mut ended, Ok(())).and_then(|()| map.batch_end());
+                map.cache.is_settling()
+            });
+            slot.busy
+        });
+        ended?;
         let mut deleted = Ok(());
         self.closed.retain(|_, map| {
             deleted = std::mem::replace(&mut deleted, Ok(())).and_then(|()| map.cache.delete_if_settled());
@@ -187,8 +209,14 @@ impl<K: Key, V: State> Spaces<K, V> {
     /// As there.
     pub fn freeze(&mut self, snapshot: &mut Snapshot) -> Result<(), StateError> {
         snapshot.hold(&self.home.ledger).map_err(|cancelled| self.home.cancelled(cancelled))?;
-        let open = self.maps.iter_mut().filter_map(|slot| slot.map.as_mut());
-        open.chain(self.closed.values_mut()).try_for_each(|map| map.freeze(snapshot))
+        for at in 0..self.maps.len() {
+            let Some(map) = &mut self.maps[at].map else { continue };
+            map.freeze(snapshot)?;
+            if map.cache.is_settling() {
+                self.is_busy(Space(at));
+            }
+        }
+        self.closed.values_mut().try_for_each(|map| map.freeze(snapshot))
     }
 }
 

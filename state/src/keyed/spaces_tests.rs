@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::backend::BackendKind;
 use crate::key::key_hash;
+use crate::keyed::Tour;
 use crate::store::LocalPart;
 use crate::testing::{Bench, KINDS};
 
@@ -96,6 +97,19 @@ impl Trial {
             let mut held = BTreeMap::new();
             self.spaces.map(space).for_each(|key, n| assert_eq!(held.insert(*key, *n), None)).unwrap();
             assert_eq!(held, self.model.get(&namespace).cloned().unwrap_or_default(), "{namespace}");
+            for most in [1, 3, 1_000] {
+                let (mut tour, mut toured, mut more) = (Tour::default(), BTreeMap::new(), true);
+                while more {
+                    let mut seen = 0;
+                    let visit = |key: &u16, n: &u32| {
+                        seen += 1;
+                        assert_eq!(toured.insert(*key, *n), None);
+                    };
+                    more = self.spaces.map(space).visit_some(&mut tour, most, visit).unwrap();
+                    assert!(seen <= most);
+                }
+                assert_eq!(toured, held, "{namespace}");
+            }
         }
     }
 

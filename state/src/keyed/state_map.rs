@@ -9,6 +9,7 @@ use super::classes::Place;
 use super::generation::Groups;
 use super::home::Home;
 use super::spec::Table;
+use super::tour::Tour;
 use super::{Key, KeyedState, State};
 use crate::codec::CodecId;
 use crate::error::StateError;
@@ -189,12 +190,28 @@ impl<K: Key, V: State> StateMap<K, V> {
         self.cache.void_all();
     }
 
-    /// Visits every key and value, in no order. What is only in the backend is read, and not kept in memory.
+    /// Visits every key and value, in no order. What is only in the backend is read, and not kept in memory. `visit` must not
+    /// wait for anything: the thread that writes a snapshot, and the backend, may wait for it.
     ///
     /// # Errors
     /// The backend's.
     pub fn for_each(&mut self, mut visit: impl FnMut(&K, &V)) -> Result<(), StateError> {
         self.cache.for_each(|key, value, ()| visit(key, value))
+    }
+
+    /// Visits about `most` keys and values that the tour has not come to, in no order; false when those were the last. A tour
+    /// begins as `Tour::default()`. Nothing is held between two calls, so that one may wait there, but nothing else may
+    /// be done with the map before the tour is at its end or given up. `visit` should only take what is needed.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub fn visit_some(
+        &mut self,
+        tour: &mut Tour,
+        most: usize,
+        visit: impl FnMut(&K, &V),
+    ) -> Result<bool, StateError> {
+        self.cache.visit_some(tour, most, visit)
     }
 
     /// Ends a batch: takes back what was frozen and is written by now, and makes room if the store's budget asks for it.

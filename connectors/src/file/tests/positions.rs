@@ -32,6 +32,19 @@ fn begin<T: Data, D: Decoder<T>>(
     Ok(source)
 }
 
+#[test]
+fn a_split_is_called_as_its_position_is() {
+    let files = [file(b"\"a\",1\n"), file(b"\"b\",2\n")];
+    let source = FileSource::csv::<Row>(files[0].path()).and_all([files[1].path()]);
+    let mut opened = begin(&source, 0, 1, &[]).unwrap();
+    let mut named: Vec<_> = (0..3).filter_map(|split| opened.split_name(SplitId(split))).collect();
+    named.sort_unstable();
+    let mut positions: Vec<_> =
+        items(std::slice::from_mut(&mut opened)).into_iter().map(|item| item.key).collect();
+    positions.sort_unstable();
+    assert_eq!(named, positions);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     /// Lives of any parallelism that stop anywhere, at each of which subtasks have read as much as they like.

@@ -88,6 +88,8 @@ fn e44_what_is_committed_is_the_next_offset() {
     let mut reading = Numbers::open(&source(&kafka), 0, 1).unwrap();
     reading.until(10).unwrap();
     assert_eq!(reading.source.positions(barrier(1)).unwrap(), [("t/0".to_owned(), 10.into())]);
+    assert_eq!(reading.source.split_name(weir_engine::SplitId(0)), Some("t/0".to_owned()));
+    assert_eq!(reading.source.split_name(weir_engine::SplitId(1)), None);
     assert!(reading.is_quiet());
     assert_eq!(committed(&kafka), None, "not before the checkpoint is complete");
     reading.source.on_notice(completed(1)).unwrap();

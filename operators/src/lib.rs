@@ -19,12 +19,15 @@
 
 pub mod aggregate;
 pub mod argument;
+pub mod broadcast;
+pub mod co_process;
 pub mod deduplicate;
 mod filter;
 mod flat_map;
 #[cfg(test)]
 mod fleet;
 mod inspect;
+pub mod join;
 mod late;
 mod map;
 mod opened;

@@ -97,6 +97,11 @@ impl Frontier {
         std::mem::take(&mut self.idle)
     }
 
+    /// Everybody is idle, and that was said.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle
+    }
+
     /// Input `i` has nothing to say for a while.
     pub(crate) fn idle(&mut self, i: usize) -> Advance {
         if self.inputs[i].0 != Input::Active {

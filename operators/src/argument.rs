@@ -23,7 +23,9 @@ pub enum ArgumentError {
         name: &'static str,
     },
     /// An interval that ends before it begins.
-    #[error("the interval is from {lower} to {upper} ms: its lower bound must not be more than its upper one")]
+    #[error(
+        "the interval is from {lower} to {upper} ms: its lower bound must not be more than its upper one"
+    )]
     Interval {
         /// The lower bound, in ms.
         lower: i64,

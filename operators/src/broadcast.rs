@@ -10,8 +10,8 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_engine::{
-    Barrier, BroadcastStream, Collector, Data, Either, EndKind, EventTime, Key, Keyed, Operator, OperatorContext,
-    OperatorInfo, Pipe, Record, Result, Stream, Watermark,
+    Barrier, BroadcastStream, Collector, Data, Either, EndKind, EventTime, Key, Keyed, Operator,
+    OperatorContext, OperatorInfo, Pipe, Record, Result, Stream, Watermark,
 };
 use weir_state::schema::Schema;
 use weir_state::store::Snapshot;
@@ -225,11 +225,19 @@ pub trait KeyedBroadcastFunction<K: Key, In: Data, R: Data>: Clone + Send + 'sta
 /// The step behind [`Stream::connect_broadcast`].
 pub trait BroadcastOps<In: Data, R: Data>: Sized {
     /// Runs `function` on each record and each rule; the rules are kept under `uid`. [`BroadcastFunction`] says what holds, and shows it.
-    fn process<F: BroadcastFunction<In, R>>(self, uid: &str, function: F) -> Stream<F::Out, impl Pipe<Out = F::Out>>;
+    fn process<F: BroadcastFunction<In, R>>(
+        self,
+        uid: &str,
+        function: F,
+    ) -> Stream<F::Out, impl Pipe<Out = F::Out>>;
 }
 
 impl<In: Data, R: Data> BroadcastOps<In, R> for BroadcastStream<In, R> {
-    fn process<F: BroadcastFunction<In, R>>(self, uid: &str, function: F) -> Stream<F::Out, impl Pipe<Out = F::Out>> {
+    fn process<F: BroadcastFunction<In, R>>(
+        self,
+        uid: &str,
+        function: F,
+    ) -> Stream<F::Out, impl Pipe<Out = F::Out>> {
         self.transform(OperatorInfo::stateful("broadcast", uid), Broadcast::new(function))
     }
 }
@@ -319,7 +327,9 @@ impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> Clone for R
     }
 }
 
-impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> ProcessFunction<K, In> for Ruled<K, In, R, F> {
+impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> ProcessFunction<K, In>
+    for Ruled<K, In, R, F>
+{
     type Out = F::Out;
     type State = F::State;
 
@@ -389,7 +399,9 @@ impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> Clone for K
     }
 }
 
-impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> fmt::Debug for KeyedBroadcast<K, In, R, F> {
+impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> fmt::Debug
+    for KeyedBroadcast<K, In, R, F>
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyedBroadcast({:?})", self.inner)
     }

@@ -187,7 +187,9 @@ impl<A, B, F> fmt::Debug for CoProcess<A, B, F> {
     }
 }
 
-impl<K: Key, A: Data, B: Data, F: CoProcessFunction<K, A, B>> ProcessFunction<K, Either<A, B>> for CoProcess<A, B, F> {
+impl<K: Key, A: Data, B: Data, F: CoProcessFunction<K, A, B>> ProcessFunction<K, Either<A, B>>
+    for CoProcess<A, B, F>
+{
     type Out = F::Out;
     type State = F::State;
 

@@ -279,7 +279,10 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
     }
 
     /// Fetches what is kept of these keys, but what the function alone knows of.
-    pub(crate) fn prefetch_keys<'a>(&mut self, keys: impl Iterator<Item = (KeyHash, &'a K)> + Clone) -> Result<()> {
+    pub(crate) fn prefetch_keys<'a>(
+        &mut self,
+        keys: impl Iterator<Item = (KeyHash, &'a K)> + Clone,
+    ) -> Result<()> {
         self.kept()?.prefetch(keys.clone())?;
         let mut states = self.function.states();
         if !states.is_empty() {

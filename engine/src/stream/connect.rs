@@ -181,3 +181,69 @@ impl<T: Data, R: Data> BroadcastStream<T, R> {
         self.stream.transform(info, op)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Job;
+    use crate::testkit::{NullSink, Probe, ScriptSource};
+
+    fn keyed(job: &Job, uid: &str) -> KeyedStream<i64, i64> {
+        let source = job.source(uid, ScriptSource::of([(1, 0)])).without_event_time();
+        source.key_by(&format!("{uid}-by-it"), |n| *n)
+    }
+
+    fn ends<T: Data>(stream: KeyedStream<i64, T>) {
+        stream.transform(OperatorInfo::stateful("look", "look"), Probe::new()).sink("out", NullSink);
+    }
+
+    #[test]
+    fn two_keyed_streams_are_read_by_one_chain() {
+        let job = Job::named("both").parallelism(2);
+        let (one, other) = (keyed(&job, "one"), keyed(&job, "other").parallelism(3));
+        ends(one.connect(other));
+        // A chain that comes after what has been merged.
+        job.source("more", ScriptSource::of([(1, 0)])).without_event_time().sink("more-out", NullSink);
+        let plan = job.plan().unwrap();
+        let chains: Vec<_> =
+            plan.chains.iter().map(|c| (c.operators[0].uid.as_str(), c.parallelism)).collect();
+        assert_eq!(chains, [("one", 2), ("other", 2), ("look", 3), ("more", 2)]);
+        let edges: Vec<_> = plan.edges.iter().map(|e| (e.from, e.to, e.partitioning, e.channels)).collect();
+        assert_eq!(edges, [(0, 2, Partitioning::KeyBy, 6), (1, 2, Partitioning::KeyBy, 6)]);
+    }
+
+    #[test]
+    fn what_cannot_be_connected_is_a_plan_error() {
+        let job = Job::named("both").parallelism(2);
+        ends(keyed(&job, "one").parallelism(2).connect(keyed(&job, "other").parallelism(3)));
+        assert_eq!(job.plan(), Err(PlanError::Connected { one: 3, other: 2 }));
+
+        let job = Job::named("three").parallelism(2);
+        ends(keyed(&job, "one").connect(keyed(&job, "other")).connect(keyed(&job, "third")));
+        assert_eq!(job.plan(), Err(PlanError::ConnectedTwice));
+
+        let (job, elsewhere) = (Job::named("here").parallelism(2), Job::named("elsewhere"));
+        ends(keyed(&job, "one").connect(keyed(&elsewhere, "other")));
+        assert!(matches!(job.plan(), Err(PlanError::TwoJobs { .. })));
+    }
+
+    #[test]
+    fn rules_of_several_subtasks_are_gathered_by_one() {
+        for (parallelism, expected) in
+            [(1, vec!["data", "rules", "look"]), (3, vec!["data", "rules", "look", "gather"])]
+        {
+            let job = Job::named("ruled").parallelism(2);
+            let data = keyed(&job, "data");
+            let rules =
+                job.source("rules", ScriptSource::of([(1, 0)])).parallelism(parallelism).without_event_time();
+            let both = data.connect_broadcast(rules);
+            both.transform(OperatorInfo::stateful("look", "look"), Probe::new()).sink("out", NullSink);
+            let plan = job.plan().unwrap();
+            let mut chains: Vec<_> = plan.chains.iter().map(|c| c.operators[0].uid.as_str()).collect();
+            chains.sort_by_key(|uid| expected.iter().position(|other| other == uid));
+            assert_eq!(chains, expected);
+            let broadcast = plan.edges.iter().find(|e| e.partitioning == Partitioning::Broadcast).unwrap();
+            assert_eq!((plan.chains[broadcast.from].parallelism, broadcast.channels), (1, 2));
+        }
+    }
+}

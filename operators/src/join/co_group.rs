@@ -123,7 +123,9 @@ impl<K: Key, A: Kept, B: Kept, J: JoinKind<A, B>> Operator<WindowResult<K, (Vec<
         let cx = self.cx.0.as_ref().ok_or_else(not_open)?;
         let Record { value: WindowResult { key, window, value: (left, right), pane }, time } = record;
         let mut give = |row: Option<J::Out>| match row {
-            Some(value) => out.emit(Record { value: WindowResult { key: key.clone(), window, value, pane }, time }),
+            Some(value) => {
+                out.emit(Record { value: WindowResult { key: key.clone(), window, value, pane }, time })
+            }
             None => Ok(()),
         };
         let mut given = 0usize;

@@ -88,10 +88,16 @@ fn expected<J: Known>(windows: &Windows, input: &Input) -> Rows {
 }
 
 fn agrees<J: Known>(_: J, input: &Input, cuts: &Cuts) -> Result<(), TestCaseError> {
-    prop_assert_eq!(given::<J, _>(Tumbling::of(ms(20)), input, cuts), expected::<J>(&aligned(input, 20, 20), input));
+    prop_assert_eq!(
+        given::<J, _>(Tumbling::of(ms(20)), input, cuts),
+        expected::<J>(&aligned(input, 20, 20), input)
+    );
     let sliding = Sliding::of(ms(20)).every(ms(5));
     prop_assert_eq!(given::<J, _>(sliding, input, cuts), expected::<J>(&aligned(input, 20, 5), input));
-    prop_assert_eq!(given::<J, _>(Session::gap(ms(8)), input, cuts), expected::<J>(&sessions(input, 8), input));
+    prop_assert_eq!(
+        given::<J, _>(Session::gap(ms(8)), input, cuts),
+        expected::<J>(&sessions(input, 8), input)
+    );
     Ok(())
 }
 
@@ -129,7 +135,8 @@ proptest! {
 
 #[test]
 fn e27_a_window_gives_nothing_alone_that_met_one() {
-    let input: Input = vec![(1, Both::Left((0, 0)), 1), (1, Both::Right((0, 1)), 1), (2, Both::Left((0, 2)), 2)];
+    let input: Input =
+        vec![(1, Both::Left((0, 0)), 1), (1, Both::Right((0, 1)), 1), (2, Both::Left((0, 2)), 2)];
     let rows = given::<FullOuter, _>(Tumbling::of(ms(10)), &input, &Cuts::new());
     let (one, other) = ((0, 0), (0, 1));
     assert_eq!(rows, [(1, 0, (Some(one), Some(other)), 9), (2, 0, (Some((0, 2)), None), 9)]);

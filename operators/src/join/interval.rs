@@ -156,7 +156,9 @@ fn meet<K: Key, T: Kept, Out>(
     let mut met = false;
     for at in meets {
         let time = EventTime(time.0.max(*at));
-        let tell = |other: &T, out: &mut _| row(other).map_or(Ok(()), |row| Collector::emit(out, Record::new(row, time)));
+        let tell = |other: &T, out: &mut _| {
+            row(other).map_or(Ok(()), |row| Collector::emit(out, Record::new(row, time)))
+        };
         if marks {
             for other in others.get_mut(cx, at)?.into_iter().flatten() {
                 other.met = true;
@@ -189,7 +191,9 @@ fn put<K: Key, T: Kept>(
     }
 }
 
-impl<K: Key, A: Kept, B: Kept, J: JoinKind<A, B>> ProcessFunction<K, Either<A, B>> for IntervalJoin<K, A, B, J> {
+impl<K: Key, A: Kept, B: Kept, J: JoinKind<A, B>> ProcessFunction<K, Either<A, B>>
+    for IntervalJoin<K, A, B, J>
+{
     type Out = J::Out;
     type State = Lanes;
 
@@ -222,8 +226,9 @@ impl<K: Key, A: Kept, B: Kept, J: JoinKind<A, B>> ProcessFunction<K, Either<A, B
                     let (from, to) = (at.saturating_add(self.lower), at.saturating_add(self.upper));
                     meets.extend(between(&lanes.right, from, to));
                 }
-                let met =
-                    meet(&meets, &mut self.right, J::MARKS_RIGHT, time, cx, out, |right| J::pair(&value, right))?;
+                let met = meet(&meets, &mut self.right, J::MARKS_RIGHT, time, cx, out, |right| {
+                    J::pair(&value, right)
+                })?;
                 let ends = self.left_ends(at);
                 if ends <= cx.watermark().0 {
                     if let Some(row) = J::left_over(&value, met) {

@@ -17,7 +17,12 @@ fn join<J: JoinKind<A, B>, A: Kept, B: Kept>(lower: i64, upper: i64) -> Join<J, 
     Timely::new(IntervalJoin::new((lower, upper)), SideSlot::default())
 }
 
-fn agrees<J: Known>(_: J, input: &testing::Input, cuts: &Cuts, (lower, upper): (i64, i64)) -> Result<(), TestCaseError> {
+fn agrees<J: Known>(
+    _: J,
+    input: &testing::Input,
+    cuts: &Cuts,
+    (lower, upper): (i64, i64),
+) -> Result<(), TestCaseError> {
     let given = testing::rows::<J>(trial::run(join::<J, Value, Value>(lower, upper), input, cuts, false));
     let (left, right) = (testing::left(input), testing::right(input));
     let meet = |l: &(u64, Value, i64), r: &(u64, Value, i64)| {
@@ -81,7 +86,8 @@ fn e27_what_met_one_is_never_given_alone() {
 fn e27_one_of_two_duplicates_meets_neither_or_both() {
     let mut h = harness(LeftOuter, -5, 5);
     h.watermark(0).unwrap();
-    h.batch([(keyed(Either::Left("a")), 3), (keyed(Either::Left("a")), 3), (keyed(Either::Left("b")), 9)]).unwrap();
+    h.batch([(keyed(Either::Left("a")), 3), (keyed(Either::Left("a")), 3), (keyed(Either::Left("b")), 9)])
+        .unwrap();
     h.send(keyed(Either::Right("r")), 1).unwrap();
     let pair = ("a".to_owned(), Some("r".to_owned()));
     assert_eq!(taken(&mut h), [(pair.clone(), 3), (pair, 3)]);
@@ -103,12 +109,15 @@ fn both_bounds_are_in_the_interval() {
 #[test]
 fn the_ends_of_time_are_times_too() {
     let mut h = harness(FullOuter, i64::MIN, i64::MAX);
-    h.batch([(keyed(Either::Left("l")), i64::MIN + 1), (keyed(Either::Right("r")), i64::MAX)]).unwrap();
-    assert_eq!(taken(&mut h).iter().map(|row| row.1).collect::<Vec<_>>(), [i64::MAX]);
-    h.send(keyed(Either::Right("s")), i64::MIN + 1).unwrap();
-    assert_eq!(taken(&mut h).len(), 1);
+    // From the first moment there is until 0.
+    h.send(keyed(Either::Left("l")), i64::MIN + 1).unwrap();
+    for time in [i64::MIN + 1, 0, 1, i64::MAX] {
+        h.send(keyed(Either::Right("r")), time).unwrap();
+    }
+    assert_eq!(taken(&mut h).iter().map(|row| row.1).collect::<Vec<_>>(), [i64::MIN + 1, 0]);
     h.end(EndKind::Flush).unwrap();
-    assert_eq!(h.take(), []);
+    let alone = (None, Some("r".to_owned()));
+    assert_eq!(taken(&mut h), [(alone.clone(), i64::MAX), (alone, i64::MAX)]);
 }
 
 #[test]

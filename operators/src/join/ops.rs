@@ -311,10 +311,7 @@ pub trait WindowJoinOps<K: Key, A: Kept, B: Kept, P: Pipe<Out = Keyed<K, Either<
         self,
         uid: &str,
         kind: J,
-    ) -> (
-        Stream<WindowResult<K, J::Out>, impl Pipe<Out = WindowResult<K, J::Out>>>,
-        Stream<Either<A, B>>,
-    );
+    ) -> (Stream<WindowResult<K, J::Out>, impl Pipe<Out = WindowResult<K, J::Out>>>, Stream<Either<A, B>>);
 
     /// Gives all records of both sides of a key and window to `f`, which makes any number of values of them, with the time of the
     /// window's last millisecond. One side may have none.
@@ -374,17 +371,16 @@ impl<K: Key, A: Kept, B: Kept, P: Pipe<Out = Keyed<K, Either<A, B>>>, W: Window<
         _: J,
     ) -> Stream<WindowResult<K, J::Out>, impl Pipe<Out = WindowResult<K, J::Out>>> {
         let joined = WindowJoined::<A, B, J>::new();
-        self.aggregate(uid, Sides::new()).transform(OperatorInfo::named("join", format!("{uid}-rows")), joined)
+        self.aggregate(uid, Sides::new())
+            .transform(OperatorInfo::named("join", format!("{uid}-rows")), joined)
     }
 
     fn join_with_late<J: JoinKind<A, B>>(
         self,
         uid: &str,
         _: J,
-    ) -> (
-        Stream<WindowResult<K, J::Out>, impl Pipe<Out = WindowResult<K, J::Out>>>,
-        Stream<Either<A, B>>,
-    ) {
+    ) -> (Stream<WindowResult<K, J::Out>, impl Pipe<Out = WindowResult<K, J::Out>>>, Stream<Either<A, B>>)
+    {
         let (both, late) = self.aggregate_with_late(uid, Sides::new());
         let joined = WindowJoined::<A, B, J>::new();
         (both.transform(OperatorInfo::named("join", format!("{uid}-rows")), joined), late)

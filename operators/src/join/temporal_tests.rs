@@ -21,7 +21,11 @@ fn join<J: TableJoinKind<Value, Value>>(late: SideSlot<Both>) -> Join<J> {
     Timely::new(Ordered::new(Versions::new(change as fn(Value) -> Change<Value>)), late)
 }
 
-fn agrees<J: Known + TableJoinKind<Value, Value>>(_: J, input: &testing::Input, cuts: &Cuts) -> Result<(), TestCaseError> {
+fn agrees<J: Known + TableJoinKind<Value, Value>>(
+    _: J,
+    input: &testing::Input,
+    cuts: &Cuts,
+) -> Result<(), TestCaseError> {
     let given = testing::rows::<J>(trial::run(join::<J>(SideSlot::default()), input, cuts, true));
     let (pairs, alone, _, met_once) = J::GIVES;
     let changes = testing::right(input);
@@ -72,7 +76,8 @@ fn delete() -> Keyed<u64, Both> {
 #[test]
 fn a_change_is_valid_from_its_very_time_on_whichever_came_first() {
     let mut h = OpHarness::new(join::<LeftOuter>(SideSlot::default())).unwrap();
-    h.batch([(left(1), -10), (put(100), -10), (left(2), -11), (left(3), -9), (delete(), -8), (left(4), -8)]).unwrap();
+    h.batch([(left(1), -10), (put(100), -10), (left(2), -11), (left(3), -9), (delete(), -8), (left(4), -8)])
+        .unwrap();
     assert_eq!(h.take(), []);
     h.watermark(-8).unwrap();
     let given: Vec<_> = h.take_values().into_iter().map(|(l, r)| (l.1, r.map(|r| r.1))).collect();

@@ -265,7 +265,7 @@ fn rules_hold_no_event_time_back() {
         let known = data.connect_broadcast(rules).process("known", Known);
         let told = probed(
             known.key_by("by-it", |told| told.0 % 3).window(Tumbling::of(ms(10))).aggregate("n", count()),
-            "n",
+            "told",
         );
         run_within(job, LIMIT).unwrap();
         let last = told.values().iter().map(|w| w.value).sum::<u64>();

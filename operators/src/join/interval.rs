@@ -7,11 +7,12 @@ use std::mem::take;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_engine::{Collector, Either, EventTime, Key, Keyed, Record, Result};
+use weir_engine::{Collector, Either, EventTime, Key, Keyed, Operator, Record, Result, SideSlot};
 
 use crate::aggregate::Kept;
 use crate::argument::{ArgumentError, whole_ms};
 use crate::join::kind::JoinKind;
+use crate::ordered::Timely;
 use crate::process::{KeyedContext, MapState, NamedState, ProcessFunction};
 
 /// How far the times of two records may be apart for an interval join: `left + lower <= right <= left + upper`, both bounds in it.
@@ -65,6 +66,35 @@ impl Interval {
     /// The right one has the time of the left one, or is at most this much later: whole milliseconds.
     pub fn after(time: Duration) -> Self {
         Interval { lower: Ok(0), upper: whole_ms("after", time) }
+    }
+
+    /// The operator behind [`interval_join`](crate::prelude::JoinOps::interval_join): what a test drives by hand.
+    ///
+    /// # Errors
+    /// The interval cannot be.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::{Either, KeyHash, Keyed, SideSlot, testkit::OpHarness};
+    /// let join = Interval::between_ms(0, 10).operator::<u64, u64, u64, _>(LeftOuter, SideSlot::default())?;
+    /// let mut harness = OpHarness::new(join)?;
+    /// let keyed = |value| Keyed { hash: KeyHash(7), key: 7, value };
+    /// harness.send(keyed(Either::Left(30)), 100)?;
+    /// harness.watermark(109)?;
+    /// assert!(harness.take().is_empty());
+    /// harness.watermark(110)?;
+    /// assert_eq!(harness.take_values(), [(30, None)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn operator<K: Key, A: Kept, B: Kept, J: JoinKind<A, B>>(
+        &self,
+        _: J,
+        late: SideSlot<Either<A, B>>,
+    ) -> std::result::Result<
+        impl Operator<Keyed<K, Either<A, B>>, Out = J::Out> + use<K, A, B, J>,
+        ArgumentError,
+    > {
+        Ok(Timely::new(IntervalJoin::<K, A, B, J>::new(self.check()?), late))
     }
 
     pub(crate) fn check(&self) -> Checked {

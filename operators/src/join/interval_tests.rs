@@ -2,13 +2,12 @@
 
 use proptest::prelude::*;
 use weir_engine::testkit::{OpHarness, SideProbe};
-use weir_engine::{EndKind, KeyHash, Keyed, Operator, SideSlot};
+use weir_engine::{EndKind, KeyHash};
 
 use super::*;
 use crate::fleet::Fleet;
 use crate::join::kind::{Anti, FullOuter, Inner, LeftOuter, RightOuter, Semi};
 use crate::join::testing::{self, Both, Known, Value, nested_loops};
-use crate::ordered::Timely;
 use crate::trial::{self, Cuts};
 
 type Join<J, A = Value, B = Value> = Timely<u64, Either<A, B>, IntervalJoin<u64, A, B, J>>;

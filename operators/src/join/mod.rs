@@ -15,4 +15,4 @@ pub use co_group::{CoGroup, WindowJoined};
 pub use interval::Interval;
 pub use kind::{Anti, FullOuter, Inner, JoinKind, LeftOuter, RightOuter, Semi, TableJoinKind};
 pub use ops::{JoinOps, WindowJoinOps};
-pub use temporal::Change;
+pub use temporal::{Change, temporal};

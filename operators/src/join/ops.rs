@@ -1,4 +1,5 @@
-//! `JoinOps` and `WindowJoinOps`: what a job writes behind two connected streams.
+//! `JoinOps` and `WindowJoinOps`: what a job writes behind two connected streams
+//! (over 400 lines: every step is a page of the API docs, with an example).
 #![expect(
     clippy::type_complexity,
     reason = "a stream's type names its values twice; an alias cannot hold `impl Pipe`"
@@ -14,8 +15,8 @@ use crate::co_process::{CoProcess, CoProcessFunction};
 use crate::join::co_group::{CoGroup, Sides, WindowJoined};
 use crate::join::interval::{Interval, IntervalJoin};
 use crate::join::kind::{JoinKind, TableJoinKind};
-use crate::join::temporal::{Change, Versions};
-use crate::ordered::{Ordered, Timely};
+use crate::join::temporal::{Change, temporal};
+use crate::ordered::Timely;
 use crate::process::Process;
 use crate::window::{Window, WindowOps, WindowResult};
 
@@ -58,7 +59,19 @@ pub trait JoinOps<K: Key, A: Data, B: Data, P: Pipe<Out = Keyed<K, Either<A, B>>
     ) -> Stream<F::Out, impl Pipe<Out = F::Out>>;
 
     /// Joins records of a key whose times are no further apart than `interval` says. [`Interval`] says what is given, what is kept
-    /// and what is late, and shows it.
+    /// and what is late.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let monotonic = weir_engine::Watermarks::monotonic;
+    /// # let asked = job.source("a", ScriptSource::of([(7u64, 0)])).source_time(monotonic()).key_by("by-asked", |n| *n);
+    /// # let answered = job.source("b", ScriptSource::of([(7u64, 5)])).source_time(monotonic()).key_by("by-answered", |n| *n);
+    /// // What nobody answered within a minute.
+    /// asked.connect(answered).interval_join("open", Interval::after(minutes(1)), Anti).sink("out", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
     fn interval_join<J: JoinKind<A, B>>(
         self,
         uid: &str,
@@ -177,6 +190,7 @@ fn interval_join<K: Key, A: Kept, B: Kept, P: Pipe<Out = Keyed<K, Either<A, B>>>
 fn temporal_join<K, A, B, V, P, J>(
     both: KeyedStream<K, Either<A, B>, P>,
     uid: &str,
+    kind: J,
     change: impl Fn(B) -> Change<V> + Clone + Send + 'static,
     late: SideSlot<Either<A, B>>,
 ) -> Stream<J::Out, impl Pipe<Out = J::Out>>
@@ -188,7 +202,7 @@ where
     P: Pipe<Out = Keyed<K, Either<A, B>>>,
     J: TableJoinKind<A, V>,
 {
-    let op = Timely::new(Ordered::new(Versions::<V, J, _>::new(change)), late);
+    let op = temporal::<K, A, B, V, J>(kind, change, late);
     both.transform(OperatorInfo::stateful("temporal_join", uid), op)
 }
 
@@ -235,20 +249,20 @@ impl<K: Key, A: Data, B: Data, P: Pipe<Out = Keyed<K, Either<A, B>>>> JoinOps<K,
     fn temporal_join<V: Kept, J: TableJoinKind<A, V>>(
         self,
         uid: &str,
-        _: J,
+        kind: J,
         change: impl Fn(B) -> Change<V> + Clone + Send + 'static,
     ) -> Stream<J::Out, impl Pipe<Out = J::Out>>
     where
         A: Kept,
         B: Kept,
     {
-        temporal_join::<K, A, B, V, P, J>(self, uid, change, SideSlot::default())
+        temporal_join::<K, A, B, V, P, J>(self, uid, kind, change, SideSlot::default())
     }
 
     fn temporal_join_with_late<V: Kept, J: TableJoinKind<A, V>>(
         self,
         uid: &str,
-        _: J,
+        kind: J,
         change: impl Fn(B) -> Change<V> + Clone + Send + 'static,
     ) -> (Stream<J::Out, impl Pipe<Out = J::Out>>, Stream<Either<A, B>>)
     where
@@ -256,7 +270,7 @@ impl<K: Key, A: Data, B: Data, P: Pipe<Out = Keyed<K, Either<A, B>>>> JoinOps<K,
         B: Kept,
     {
         let slot = SideSlot::default();
-        let rows = temporal_join::<K, A, B, V, P, J>(self, uid, change, slot.clone());
+        let rows = temporal_join::<K, A, B, V, P, J>(self, uid, kind, change, slot.clone());
         let late = rows.side(&slot, "late");
         (rows, late)
     }

@@ -3,11 +3,11 @@
 use std::marker::PhantomData;
 
 use serde::{Deserialize, Serialize};
-use weir_engine::{Collector, Either, EventTime, Key, Record, Result};
+use weir_engine::{Collector, Either, EventTime, Key, Keyed, Operator, Record, Result, SideSlot};
 
 use crate::aggregate::Kept;
 use crate::join::kind::TableJoinKind;
-use crate::ordered::{InOrder, LineContext, Peers};
+use crate::ordered::{InOrder, LineContext, Ordered, Peers, Timely};
 
 /// What a stream says of one row of a table, the row being that of the record's key: from the record's time on it is this, until
 /// the next change.
@@ -17,6 +17,34 @@ pub enum Change<T> {
     Put(T),
     /// There is no such row any more.
     Delete,
+}
+
+/// The operator behind [`temporal_join`](crate::prelude::JoinOps::temporal_join): what a test drives by hand.
+///
+/// ```
+/// # use weir_operators::{join, prelude::*};
+/// # use weir_engine::{Either, KeyHash, Keyed, SideSlot, testkit::OpHarness};
+/// let join = join::temporal::<u64, u64, f64, f64, _>(LeftOuter, Change::Put, SideSlot::default());
+/// let mut harness = OpHarness::new(join)?;
+/// let keyed = |value| Keyed { hash: KeyHash(7), key: 7, value };
+/// harness.batch([(keyed(Either::Left(30)), 20), (keyed(Either::Right(1.1)), 10)])?;
+/// harness.watermark(20)?;
+/// assert_eq!(harness.take_values(), [(30, Some(1.1))]);
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
+pub fn temporal<K, A, B, V, J>(
+    _: J,
+    change: impl Fn(B) -> Change<V> + Clone + Send + 'static,
+    late: SideSlot<Either<A, B>>,
+) -> impl Operator<Keyed<K, Either<A, B>>, Out = J::Out>
+where
+    K: Key,
+    A: Kept,
+    B: Kept,
+    V: Kept,
+    J: TableJoinKind<A, V>,
+{
+    Timely::new(Ordered::new(Versions::<V, J, _>::new(change)), late)
 }
 
 /// The function behind the temporal join. `change` says what a right record does to its row.

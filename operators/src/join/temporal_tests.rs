@@ -2,13 +2,12 @@
 
 use proptest::prelude::*;
 use weir_engine::testkit::{OpHarness, SideProbe};
-use weir_engine::{EndKind, KeyHash, Keyed, SideSlot};
+use weir_engine::{EndKind, KeyHash};
 
 use super::*;
 use crate::fleet::Fleet;
 use crate::join::kind::{Anti, Inner, LeftOuter, Semi};
 use crate::join::testing::{self, Both, Known, Value};
-use crate::ordered::{Ordered, Timely};
 use crate::trial::{self, Cuts};
 
 type Join<J> = Timely<u64, Both, Ordered<u64, Both, Versions<Value, J, fn(Value) -> Change<Value>>>>;

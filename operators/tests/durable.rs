@@ -353,7 +353,7 @@ fn rules_of_a_job_that_fails_are_those_of_its_checkpoint_in_every_subtask() {
         let job = trial.job();
         let rules_in = job.source("rules", source_of(&rules, trial.parallelism, |(_, rule, _)| rule));
         let data_in = job.source("in", source(&data, trial.parallelism)).source_time(Watermarks::monotonic());
-        let told = data_in.connect_broadcast(rules_in.without_event_time()).process("rules", Rules);
+        let told = data_in.connect_broadcast(rules_in.without_event_time()).process("ruled", Rules);
         // Each subtask has had every rule once, after all those before.
         let told_rules = (1..=500).flat_map(|n| std::iter::repeat_n((n, 0), trial.parallelism));
         let mut expected: Vec<_> = told_rules.chain(data.iter().map(|event| (0, event.2))).collect();

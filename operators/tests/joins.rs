@@ -260,8 +260,9 @@ fn rules_hold_no_event_time_back() {
         let job = Job::named("ruled").parallelism(parallelism);
         let rules = vec![Line::Record(7, 0), Line::Pause(ms(1_000)), Line::Record(8, 0)];
         let rules = job.source("rules", ScriptSource::new(vec![rules])).parallelism(1).without_event_time();
-        let data = (0..2_000).map(|n| (n, n)).collect::<Vec<_>>();
-        let data = job.source("data", ScriptSource::of(data)).source_time(Watermarks::monotonic());
+        let mut data: Vec<_> = (0..2_000).map(|n| Line::Record(n, n)).collect();
+        data.insert(1_000, Line::Pause(ms(300)));
+        let data = job.source("data", ScriptSource::new(vec![data])).source_time(Watermarks::monotonic());
         let known = data.connect_broadcast(rules).process("known", Known);
         let told = probed(
             known.key_by("by-it", |told| told.0 % 3).window(Tumbling::of(ms(10))).aggregate("n", count()),

@@ -173,6 +173,7 @@ impl<T: Data, R: Data> BroadcastStream<T, R> {
     }
 
     /// Adds the operator that reads both. Used by the extension traits of `weir-operators`.
+    #[expect(clippy::type_complexity, reason = "a chain's type is what was written, end to end")]
     pub fn transform<O: Operator<Either<T, R>>>(
         self,
         info: OperatorInfo,

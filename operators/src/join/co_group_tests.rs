@@ -102,7 +102,7 @@ fn agrees<J: Known>(_: J, input: &Input, cuts: &Cuts) -> Result<(), TestCaseErro
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
     fn every_kind_gives_what_nested_loops_over_each_window_give(input in testing::input(), cuts in trial::cuts()) {
         agrees(Inner, &input, &cuts)?;

@@ -33,7 +33,7 @@ fn agrees<J: Known>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(120))]
+    #![proptest_config(ProptestConfig::with_cases(80))]
     #[test]
     fn every_kind_gives_what_nested_loops_give(
         input in testing::input(), cuts in trial::cuts(), lower in -40..40i64, width in prop_oneof![Just(0), 0..60i64]

@@ -76,7 +76,7 @@ impl Interval {
     /// ```
     /// # use weir_operators::prelude::*;
     /// # use weir_engine::{Either, KeyHash, Keyed, SideSlot, testkit::OpHarness};
-    /// let join = Interval::between_ms(0, 10).operator::<u64, u64, u64, _>(LeftOuter, SideSlot::default())?;
+    /// let join = Interval::between_ms(0, 10).operator::<u64, u64, u64, _>(LeftOuter, SideSlot::default()).unwrap();
     /// let mut harness = OpHarness::new(join)?;
     /// let keyed = |value| Keyed { hash: KeyHash(7), key: 7, value };
     /// harness.send(keyed(Either::Left(30)), 100)?;
@@ -84,7 +84,7 @@ impl Interval {
     /// assert!(harness.take().is_empty());
     /// harness.watermark(110)?;
     /// assert_eq!(harness.take_values(), [(30, None)]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), weir_engine::TaskError>(())
     /// ```
     pub fn operator<K: Key, A: Kept, B: Kept, J: JoinKind<A, B>>(
         &self,

@@ -267,16 +267,15 @@ fn histories_of_keys_of_a_job_that_fails_are_what_they_should_be() {
     });
 }
 
+/// Key, value, time.
+type Event = (u64, i64, i64);
+
 /// Every second record is of the one side, the others of the other.
-fn sides(events: &[(u64, i64, i64)]) -> [Vec<(u64, i64, i64)>; 2] {
+fn sides(events: &[Event]) -> [Vec<Event>; 2] {
     [0, 1].map(|side| events.iter().skip(side).step_by(2).copied().collect())
 }
 
-fn both(
-    trial: &Trial,
-    job: &Job,
-    sides: &[Vec<(u64, i64, i64)>; 2],
-) -> KeyedStream<u64, Either<(u64, i64, i64), (u64, i64, i64)>> {
+fn both(trial: &Trial, job: &Job, sides: &[Vec<Event>; 2]) -> KeyedStream<u64, Either<Event, Event>> {
     let [left, right] = [("left", &sides[0]), ("right", &sides[1])].map(|(uid, events)| {
         let source = job.source(uid, source_of(events, trial.parallelism, |event| event));
         source.source_time(Watermarks::monotonic()).key_by(&format!("by-{uid}"), |(key, ..)| *key)

@@ -61,7 +61,7 @@ fn always<T: Data + Ord + Debug, P: Pipe<Out = T>>(mut expected: Vec<T>, of: imp
     for parallelism in AT {
         let job = Job::named("joined").parallelism(parallelism);
         let rows = probed(of(&job), "rows");
-        run_within(job, LIMIT).unwrap();
+        run_within(job, LIMIT).expect("the job runs");
         let mut rows = rows.values();
         rows.sort();
         assert_eq!(rows.len(), expected.len(), "at parallelism {parallelism}");

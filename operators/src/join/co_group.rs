@@ -81,7 +81,7 @@ impl<A: Kept, B: Kept> Aggregate<Either<A, B>> for Sides<A, B> {
 /// The operator that makes a window join's rows of what its window collected. Stateless.
 pub struct WindowJoined<A, B, J> {
     cx: Opened<OperatorContext>,
-    _of: PhantomData<fn() -> (A, B, J)>,
+    _of: PhantomData<fn(A, B, J)>,
 }
 
 /// How many rows are given before it asks whether the attempt is over.

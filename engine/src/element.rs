@@ -1,7 +1,7 @@
 //! Everything that can cross a channel: batches of records, and the signals between them.
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use weir_state::KeyHash;
 
 use crate::ids::CheckpointId;
@@ -54,6 +54,47 @@ pub struct Keyed<K, T> {
     pub key: K,
     /// The value.
     pub value: T,
+}
+
+/// A record of one of two streams that are read as one: what [`crate::KeyedStream::connect`] gives.
+///
+/// ```
+/// use weir_engine::Either;
+/// let amounts: Vec<Either<i64, &str>> = vec![Either::Left(7), Either::Right("refund")];
+/// assert_eq!(amounts[0].as_ref().left(), Some(&7));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Either<A, B> {
+    /// Of the stream that was connected.
+    Left(A),
+    /// Of the stream that it was connected to.
+    Right(B),
+}
+
+impl<A, B> Either<A, B> {
+    /// The same, borrowed.
+    pub fn as_ref(&self) -> Either<&A, &B> {
+        match self {
+            Either::Left(a) => Either::Left(a),
+            Either::Right(b) => Either::Right(b),
+        }
+    }
+
+    /// What came from the left.
+    pub fn left(self) -> Option<A> {
+        match self {
+            Either::Left(a) => Some(a),
+            Either::Right(_) => None,
+        }
+    }
+
+    /// What came from the right.
+    pub fn right(self) -> Option<B> {
+        match self {
+            Either::Left(_) => None,
+            Either::Right(b) => Some(b),
+        }
+    }
 }
 
 /// Marks the place in the stream where a checkpoint cuts it.

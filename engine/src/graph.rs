@@ -94,6 +94,8 @@ pub(crate) struct Chain {
     pub(crate) operators: Vec<GraphOperator>,
     pub(crate) parallelism: Option<usize>,
     pub(crate) recipe: Option<Recipe>,
+    /// What it read is read by another one.
+    merged: bool,
 }
 
 /// Where an edge leaves from.
@@ -160,7 +162,7 @@ impl Graph {
     }
 
     pub(crate) fn chain(&mut self) -> usize {
-        self.chains.push(Chain { operators: Vec::new(), parallelism: None, recipe: None });
+        self.chains.push(Chain { operators: Vec::new(), parallelism: None, recipe: None, merged: false });
         self.chains.len() - 1
     }
 
@@ -191,6 +193,29 @@ impl Graph {
             }
             _ => false,
         }
+    }
+
+    /// What led into `chain`, in which nothing runs, leads into `into` from now on, and `chain` is no more.
+    pub(crate) fn merge(&mut self, chain: usize, into: usize) {
+        let parallelism = [into, chain].map(|chain| self.chains[chain].parallelism);
+        if let [Some(one), Some(other)] = parallelism
+            && one != other
+        {
+            self.mistake(PlanError::Connected { one, other });
+        }
+        self.chains[into].parallelism = parallelism[0].or(parallelism[1]);
+        self.chains[chain].merged = true;
+        self.edges.iter_mut().filter(|edge| edge.to == chain).for_each(|edge| edge.to = into);
+    }
+
+    /// The chains that there are in the plan, by their place in it.
+    pub(crate) fn standing(&self) -> impl Iterator<Item = &Chain> {
+        self.chains.iter().filter(|chain| !chain.merged)
+    }
+
+    /// The place in the plan of a chain that stands.
+    fn place(&self, chain: usize) -> usize {
+        self.chains[..chain].iter().filter(|chain| !chain.merged).count()
     }
 
     /// Adds an operator at the end of `chain`; an unnamed one is called by its kind, the second of a kind `kind-2`.
@@ -240,8 +265,8 @@ impl Graph {
 
     /// The graph as plain data, unchecked.
     pub(crate) fn describe(&self) -> Plan {
-        let chains = (self.chains.iter().enumerate())
-            .map(|(i, chain)| PlannedChain {
+        let chains = (self.standing())
+            .map(|chain| PlannedChain {
                 operators: (chain.operators.iter())
                     .map(|o| PlannedOperator {
                         uid: o.uid.to_string(),
@@ -251,7 +276,7 @@ impl Graph {
                         footprint: o.footprint.clone(),
                     })
                     .collect(),
-                parallelism: self.parallelism_of(i),
+                parallelism: chain.parallelism.unwrap_or(self.parallelism),
                 complete: chain.recipe.is_some(),
             })
             .collect();
@@ -261,7 +286,8 @@ impl Graph {
                 let (from, to) = (self.parallelism_of(origin), self.parallelism_of(edge.to));
                 let partitioning = self.partitioning(edge);
                 let channels = if partitioning == Partitioning::Forward { from } else { from * to };
-                PlannedEdge { from: origin, to: edge.to, partitioning, side: edge.side, channels }
+                let (from, to) = (self.place(origin), self.place(edge.to));
+                PlannedEdge { from, to, partitioning, side: edge.side, channels }
             })
             .collect();
         Plan {

@@ -58,7 +58,7 @@ pub use context::TaskContext;
 pub use context::{Counter, OperatorContext};
 pub use coordinator::{CheckpointAge, Failure, Health, RestartPolicy};
 pub use dead_letter::{BadRecords, DeadLetter};
-pub use element::{Barrier, Data, Element, EndKind, Key, Keyed, Notice, Record};
+pub use element::{Barrier, Data, Either, Element, EndKind, Key, Keyed, Notice, Record};
 pub use error::{Cause, Domain, Result, TaskError};
 pub use graph::OperatorInfo;
 pub use ids::{AttemptId, CheckpointId, OperatorUid, TaskId};
@@ -72,7 +72,7 @@ pub use side::{SideOutput, SideSlot, SignalPort};
 pub use sink::Sink;
 pub use source::{Source, SourceBatch, SourceStatus, SplitId};
 pub use state::{JobState, Status};
-pub use stream::{Head, KeyedStream, Shared, SourceStream, Stream, WindowedStream};
+pub use stream::{BroadcastStream, Head, KeyedStream, Shared, SourceStream, Stream, WindowedStream};
 pub use task_state::RestoredItem;
 pub use time::{Clock, EventTime, SharedClock, SystemClock, Watermark};
 pub use watermarks::{

@@ -22,6 +22,16 @@ pub enum ArgumentError {
         /// Which argument.
         name: &'static str,
     },
+    /// An interval that ends before it begins.
+    #[error(
+        "the interval is from {lower} to {upper} ms: its lower bound must not be more than its upper one"
+    )]
+    Interval {
+        /// The lower bound, in ms.
+        lower: i64,
+        /// The upper bound, in ms.
+        upper: i64,
+    },
 }
 
 /// A time of at least 0 ms.

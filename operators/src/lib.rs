@@ -13,18 +13,26 @@
 //! [`update_profile`](prelude::ProfileOps::update_profile) writes what a stream says of users into a
 //! [`Profiles`](weir_state::profile::Profiles) space that readers question meanwhile.
 //!
+//! *Of two streams*, [connected](weir_engine::KeyedStream::connect): [`co_process`](prelude::JoinOps::co_process),
+//! [`interval_join`](prelude::JoinOps::interval_join), [`temporal_join`](prelude::JoinOps::temporal_join), and over windows
+//! [`join`](prelude::WindowJoinOps::join) and [`co_group`](prelude::WindowJoinOps::co_group); beside rules that every subtask has,
+//! [`process`](prelude::BroadcastOps::process) and [`process_keyed`](prelude::KeyedBroadcastOps::process_keyed).
+//!
 //! Event times are milliseconds since the Unix epoch, negative ones included. State lies in the store of the subtask that
 //! owns its key, in checkpoints, and comes back from these whatever the parallelism; each operator says what it keeps. No
 //! operator here starts a thread, takes a lock per record or reads a clock per record.
 
 pub mod aggregate;
 pub mod argument;
+pub mod broadcast;
+pub mod co_process;
 pub mod deduplicate;
 mod filter;
 mod flat_map;
 #[cfg(test)]
 mod fleet;
 mod inspect;
+pub mod join;
 mod late;
 mod map;
 mod opened;

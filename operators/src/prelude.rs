@@ -9,7 +9,12 @@ pub use crate::aggregate::{
     Aggregate, approx_distinct, avg, collect, count, count_where, distinct, distinct_of, max, max_by, min,
     min_by, reduce, sum, top,
 };
+pub use crate::broadcast::{BroadcastFunction, BroadcastOps, KeyedBroadcastFunction, KeyedBroadcastOps};
+pub use crate::co_process::CoProcessFunction;
 pub use crate::deduplicate::Keep;
+pub use crate::join::{
+    Anti, Change, CoGroup, FullOuter, Inner, Interval, JoinOps, LeftOuter, RightOuter, Semi, WindowJoinOps,
+};
 pub use crate::over::{Over, OverResult};
 pub use crate::pattern::{Found, Pattern};
 pub use crate::per_key::PerKeyOps;

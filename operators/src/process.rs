@@ -272,6 +272,26 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
         }
     }
 
+    /// The function, as it runs.
+    #[inline]
+    pub(crate) fn function(&mut self) -> &mut F {
+        &mut self.function
+    }
+
+    /// Fetches what is kept of these keys, but what the function alone knows of.
+    pub(crate) fn prefetch_keys<'a>(
+        &mut self,
+        keys: impl Iterator<Item = (KeyHash, &'a K)> + Clone,
+    ) -> Result<()> {
+        self.kept()?.prefetch(keys.clone())?;
+        let mut states = self.function.states();
+        if !states.is_empty() {
+            let keys: Vec<_> = keys.collect();
+            states.iter_mut().try_for_each(|state| state.prefetch(&keys))?;
+        }
+        Ok(())
+    }
+
     /// Fires the timers that are due by `now`.
     fn fire(&mut self, by: By, now: i64, out: &mut impl Collector<F::Out>) -> Result<()> {
         self.kept()?.timers(by).advance(now);
@@ -360,12 +380,7 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
     }
 
     fn prefetch(&mut self, batch: &[Record<Keyed<K, In>>]) -> Result<()> {
-        self.kept()?.prefetch(batch.iter().map(|r| (r.value.hash, &r.value.key)))?;
-        let mut states = self.function.states();
-        if !states.is_empty() {
-            let keys: Vec<_> = batch.iter().map(|r| (r.value.hash, &r.value.key)).collect();
-            states.iter_mut().try_for_each(|state| state.prefetch(&keys))?;
-        }
+        self.prefetch_keys(batch.iter().map(|r| (r.value.hash, &r.value.key)))?;
         self.function.prefetch(batch)
     }
 

@@ -48,8 +48,8 @@ pub(crate) fn in_order<T: Clone>(input: &[(u64, T, i64)], key: u64) -> Vec<(T, i
     of_key
 }
 
-/// All that the operator gives, in the end, once. `by_watermark`: everything must be given by a watermark, with a time that this one
-/// passes and the one before did not.
+/// All that the operator gives, in the end, once: nothing behind the watermark. `by_watermark`: everything must be given by one, with a
+/// time that this one passes and the one before did not.
 pub(crate) fn run<K: Key, T: weir_engine::Data, Op: Operator<Keyed<K, T>>>(
     recipe: Op,
     input: &[(K, T, i64)],
@@ -61,10 +61,8 @@ pub(crate) fn run<K: Key, T: weir_engine::Data, Op: Operator<Keyed<K, T>>>(
     let mut given = Vec::new();
     let mut saved = (fleet.save(), at, watermark, 0);
     let check = |given: &[Record<Op::Out>], from: i64, to: i64| {
-        assert!(
-            !by_watermark || given.iter().all(|r| from < r.time.0 && r.time.0 <= to),
-            "from {from} to {to}"
-        );
+        let on_time = |time: i64| from < time && (!by_watermark || time <= to);
+        assert!(given.iter().all(|r| on_time(r.time.0)), "from {from} to {to}");
     };
     for (records, then) in cuts {
         let end = input.len().min(at + records);
@@ -72,6 +70,7 @@ pub(crate) fn run<K: Key, T: weir_engine::Data, Op: Operator<Keyed<K, T>>>(
         at = end;
         let at_once = fleet.take();
         assert!(!by_watermark || at_once.is_empty());
+        check(&at_once, watermark, i64::MAX);
         given.extend(at_once);
         match then {
             Then::Watermark => {

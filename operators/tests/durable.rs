@@ -1,6 +1,6 @@
 //! Whole jobs that fail again and again: what they give is what a plain loop over the same input gives, once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_engine::testkit::{Line, ScriptSource, run_within};
 use weir_engine::{
-    Barrier, Checkpoints, Collector, Data, EventTime, Job, Operator, OperatorInfo, Pipe, Record,
-    RestartPolicy, Result, Sink, StateBackend, Stream, TaskError, Watermarks,
+    Barrier, Checkpoints, Collector, Data, Either, EventTime, Job, KeyedStream, Operator, OperatorInfo, Pipe,
+    Record, RestartPolicy, Result, Sink, StateBackend, Stream, TaskError, Watermarks,
 };
 use weir_operators::prelude::*;
 
@@ -264,5 +264,99 @@ fn histories_of_keys_of_a_job_that_fails_are_what_they_should_be() {
         let found = keyed(trial, &job).detect("pairs", pattern);
         let found = found.map(|found| (found.key, found.then.map_or(0, |then| then.2), found.first.2));
         assert_eq!(trial.run(job, found), pairs);
+    });
+}
+
+/// Key, value, time.
+type Event = (u64, i64, i64);
+
+/// Every second record is of the one side, the others of the other.
+fn sides(events: &[Event]) -> [Vec<Event>; 2] {
+    [0, 1].map(|side| events.iter().skip(side).step_by(2).copied().collect())
+}
+
+fn both(trial: &Trial, job: &Job, sides: &[Vec<Event>; 2]) -> KeyedStream<u64, Either<Event, Event>> {
+    let [left, right] = [("left", &sides[0]), ("right", &sides[1])].map(|(uid, events)| {
+        let source = job.source(uid, source_of(events, trial.parallelism, |event| event));
+        source.source_time(Watermarks::monotonic()).key_by(&format!("by-{uid}"), |(key, ..)| *key)
+    });
+    left.connect(right)
+}
+
+#[test]
+fn joins_of_a_job_that_fails_give_each_row_once() {
+    let sides = sides(&events(3_000));
+    let [left, right] = &sides;
+    let (mut paired, mut windowed, mut versions) = (Vec::new(), Vec::new(), Vec::new());
+    for l in left {
+        let of_key = || right.iter().filter(|r| r.0 == l.0);
+        let near: Vec<_> = of_key().filter(|r| (-300..=500).contains(&(r.2 - l.2))).collect();
+        paired.extend(near.iter().map(|r| (*l, Some(**r))));
+        paired.extend(near.is_empty().then_some((*l, None)));
+        let second = |time: i64| time.div_euclid(1_000);
+        windowed.extend((!of_key().any(|r| second(r.2) == second(l.2))).then_some(*l));
+        versions.push((*l, of_key().filter(|r| r.2 <= l.2).max_by_key(|r| r.2).copied()));
+    }
+    [&mut paired, &mut versions].into_iter().for_each(|rows| rows.sort_unstable());
+    windowed.sort_unstable();
+    assert!(paired.len() > 1_500 && windowed.len() > 500, "{} {}", paired.len(), windowed.len());
+    Trial::each(&[100, 400, 900, 1_300], |trial| {
+        let job = trial.job();
+        let rows =
+            both(trial, &job, &sides).interval_join("paired", Interval::between_ms(-300, 500), LeftOuter);
+        assert_eq!(trial.run(job, rows), paired);
+    });
+    Trial::each(&[50, 150, 300, 450], |trial| {
+        let job = trial.job();
+        let rows = both(trial, &job, &sides).window(Tumbling::of(seconds(1))).join("alone", Anti);
+        assert_eq!(trial.run(job, rows.map(|w| w.value)), windowed);
+    });
+    Trial::each(&[100, 400, 900, 1_300], |trial| {
+        let job = trial.job();
+        let rows = both(trial, &job, &sides).temporal_join("versions", LeftOuter, Change::Put);
+        assert_eq!(trial.run(job, rows), versions);
+    });
+}
+
+/// Tells how many rules there are by each.
+#[derive(Clone)]
+struct Rules;
+
+impl BroadcastFunction<(u64, i64), i64> for Rules {
+    type Out = (usize, i64);
+    type Rules = BTreeSet<i64>;
+    fn process(
+        &mut self,
+        record: Record<(u64, i64)>,
+        rules: &BTreeSet<i64>,
+        out: &mut impl Collector<Self::Out>,
+    ) -> Result<()> {
+        assert!(rules.iter().all(|rule| (0..500).contains(rule)));
+        out.emit(record.with((0, record.time.0)))
+    }
+    fn rule(
+        &mut self,
+        rule: Record<i64>,
+        rules: &mut BTreeSet<i64>,
+        out: &mut impl Collector<Self::Out>,
+    ) -> Result<()> {
+        rules.insert(rule.value);
+        out.emit(rule.with((rules.len(), 0)))
+    }
+}
+
+#[test]
+fn rules_of_a_job_that_fails_are_those_of_its_checkpoint_in_every_subtask() {
+    let (data, rules) = (events(1_500), (0..500).map(|n| (0, n, n)).collect::<Vec<_>>());
+    Trial::each(&[100, 400, 900, 1_300], |trial| {
+        let job = trial.job();
+        let rules_in = job.source("rules", source_of(&rules, trial.parallelism, |(_, rule, _)| rule));
+        let data_in = job.source("in", source(&data, trial.parallelism)).source_time(Watermarks::monotonic());
+        let told = data_in.connect_broadcast(rules_in.without_event_time()).process("ruled", Rules);
+        // Each subtask has had every rule once, after all those before.
+        let told_rules = (1..=500).flat_map(|n| std::iter::repeat_n((n, 0), trial.parallelism));
+        let mut expected: Vec<_> = told_rules.chain(data.iter().map(|event| (0, event.2))).collect();
+        expected.sort_unstable();
+        assert_eq!(trial.run(job, told), expected);
     });
 }

@@ -156,8 +156,12 @@ impl<V: DeserializeOwned + 'static> Schema<V> {
         Ok((self.decode_version(head.version, head.codec, bytes)?, head.touched))
     }
 
+    /// Reads a value of one of the versions from the bytes that `codec` has made of it: for a value that lies elsewhere than in a table.
+    ///
+    /// # Errors
+    /// The bytes are no such value, or the version is not in the chain.
     #[inline]
-    fn decode_version(&self, version: u32, codec: CodecId, bytes: &[u8]) -> Result<V, CodecError> {
+    pub fn decode_version(&self, version: u32, codec: CodecId, bytes: &[u8]) -> Result<V, CodecError> {
         match &self.older {
             _ if version == self.version => codec.decode(bytes),
             Some(older) if version < self.version => older(version, codec, bytes),

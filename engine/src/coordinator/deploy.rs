@@ -32,7 +32,7 @@ pub(crate) fn make_tasks(
         edge.ends.lay(from, to, plan.channel_depth, planned.partitioning, (&producer, &consumer));
     }
     let mut made = Vec::with_capacity(plan.tasks());
-    for (c, chain) in plan.chains.iter().enumerate() {
+    for (c, (chain, written)) in plan.chains.iter().zip(graph.standing()).enumerate() {
         let uid = plan.first_uid(c);
         for subtask in 0..chain.parallelism {
             let task = TaskId { chain: uid.as_str().into(), subtask };
@@ -47,7 +47,7 @@ pub(crate) fn make_tasks(
                 cancel: cancel.clone(),
             };
             // An operator's `clone` is user code too.
-            let recipe = graph.chains[c].recipe.as_ref();
+            let recipe = written.recipe.as_ref();
             match recipe.map(|recipe| catch_unwind(AssertUnwindSafe(|| recipe(&cx)))) {
                 Some(Ok(body)) => made.push((body, cx)),
                 _ => {

@@ -89,6 +89,21 @@ pub enum PlanError {
         /// The job of the other stream.
         other: String,
     },
+    /// Two keyed streams that meet in one operator were given different parallelism.
+    #[error(
+        "two streams that are connected have parallelism {one} and {other}: the operator behind them runs once, so say it for one of them"
+    )]
+    Connected {
+        /// That of the one.
+        one: usize,
+        /// That of the other.
+        other: usize,
+    },
+    /// A keyed stream that was connected can only be read by an operator.
+    #[error(
+        "a keyed stream is connected to two others at once: add an operator to the first two, key what it gives, and connect that"
+    )]
+    ConnectedTwice,
     /// An operator cannot work with what it was given.
     #[error("operator {uid:?}: {reason}")]
     Argument {

@@ -219,17 +219,34 @@ pub(crate) fn wait_any<T>(
     cancel: &Cancel,
     most: Option<Duration>,
 ) -> Result<()> {
+    wait_any_of_two::<T, T>(inputs, &[], readable, bell, cancel, most)
+}
+
+/// [`wait_any`] over inputs of two types; the numbers of the right ones follow those of the left ones.
+pub(crate) fn wait_any_of_two<A, B>(
+    left: &[Rx<A>],
+    right: &[Rx<B>],
+    readable: impl Fn(usize) -> bool,
+    bell: &Bell,
+    cancel: &Cancel,
+    most: Option<Duration>,
+) -> Result<()> {
     for _ in 0..YIELDS {
         thread::yield_now();
-        if inputs.iter().enumerate().any(|(i, rx)| !rx.inner.is_empty() && readable(i)) {
+        let waits = |i: usize| match left.get(i) {
+            Some(rx) => !rx.inner.is_empty(),
+            None => !right[i - left.len()].inner.is_empty(),
+        };
+        if (0..left.len() + right.len()).any(|i| waits(i) && readable(i)) {
             return Ok(());
         }
     }
     let mut select = Select::new();
-    for (i, rx) in inputs.iter().enumerate() {
-        if readable(i) {
-            select.recv(&rx.inner);
-        }
+    for (_, rx) in left.iter().enumerate().filter(|(i, _)| readable(*i)) {
+        select.recv(&rx.inner);
+    }
+    for (_, rx) in right.iter().enumerate().filter(|(i, _)| readable(left.len() + i)) {
+        select.recv(&rx.inner);
     }
     select.recv(&bell.struck);
     select.recv(&cancel.gone);

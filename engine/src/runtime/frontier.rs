@@ -97,6 +97,11 @@ impl Frontier {
         std::mem::take(&mut self.idle)
     }
 
+    /// Everybody is idle, and that was said.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.idle
+    }
+
     /// Input `i` has nothing to say for a while.
     pub(crate) fn idle(&mut self, i: usize) -> Advance {
         if self.inputs[i].0 != Input::Active {
@@ -113,22 +118,29 @@ impl Frontier {
     }
 
     pub(crate) fn settle(&mut self) -> Advance {
-        let of = |state: Input| self.inputs.iter().filter(move |(s, _)| *s == state).map(|(_, w)| *w);
+        // Who says the last watermark there is has nothing more to say than its end: that must not carry away those who are
+        // idle, whose records would all be late.
+        let of = |state: Input| {
+            let open = self.inputs.iter().filter(move |(s, w)| *s == state && *w != Watermark::MAX);
+            open.map(|(_, w)| *w)
+        };
         let was_idle = self.idle;
         // With nobody active, what the idle ones promised last still holds: the furthest of it, as if that one had
         // fallen silent last. With everybody ended, the end itself follows and says whether to flush.
-        let lowest = match of(Input::Active).min() {
-            Some(w) => {
+        let lowest = match (of(Input::Active).min(), of(Input::Idle).max()) {
+            (Some(w), _) => {
                 self.idle = false;
                 w
             }
-            None => match of(Input::Idle).max() {
-                Some(w) => {
-                    self.idle = true;
-                    w
-                }
-                None => return Advance::default(),
-            },
+            (None, Some(w)) => {
+                self.idle = true;
+                w
+            }
+            (None, None) if self.inputs.iter().all(|(s, _)| *s == Input::Ended) => return Advance::default(),
+            (None, None) => {
+                self.idle = false;
+                Watermark::MAX
+            }
         };
         let to = (lowest > self.combined).then_some(lowest);
         self.combined = self.combined.max(lowest);
@@ -191,6 +203,19 @@ mod tests {
         f.observe(0, Watermark(7));
         assert_eq!(f.end(1), to(7));
         assert_eq!(f.end(0), NOTHING);
+    }
+
+    #[test]
+    fn the_end_of_one_does_not_carry_an_idle_one_away() {
+        let mut f = Frontier::new(2);
+        f.observe(0, Watermark(7));
+        assert_eq!(f.idle(0), NOTHING);
+        assert_eq!(f.observe(1, Watermark(9)), to(9));
+        assert_eq!(f.observe(1, Watermark::MAX), Advance { to: None, idle: true });
+        assert_eq!(f.end(1), NOTHING);
+        assert!(f.active(0));
+        assert_eq!(f.observe(0, Watermark(12)), to(12));
+        assert_eq!(f.observe(0, Watermark::MAX), to(Watermark::MAX.0));
     }
 
     #[test]

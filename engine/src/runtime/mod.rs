@@ -13,6 +13,7 @@ pub(crate) mod exchange;
 pub(crate) mod frontier;
 pub(crate) mod gate;
 pub(crate) mod input;
+pub(crate) mod inputs;
 pub(crate) mod latch;
 pub(crate) mod mail;
 pub(crate) mod pace;

@@ -28,7 +28,7 @@ impl<T: Data, K: Key, F: Fn(&T) -> K + Clone + Send + 'static> Operator<T> for K
 
 /// A stream partitioned by key: all records of one key come to one subtask, in the order each producer sent them.
 pub struct KeyedStream<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>> = Head<Keyed<K, T>>> {
-    stream: Stream<Keyed<K, T>, P>,
+    pub(super) stream: Stream<Keyed<K, T>, P>,
 }
 
 impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> std::fmt::Debug for KeyedStream<K, T, P> {

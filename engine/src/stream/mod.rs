@@ -1,6 +1,7 @@
 //! `Stream<T>`: transform, boundary, union, share, sink; a fluent chain carries its fused type and is normally inferred.
 //! (over 400 lines: every step that a stream can take is on one page, each with an example)
 
+mod connect;
 mod keyed;
 mod sinks;
 mod source;
@@ -8,6 +9,7 @@ mod source;
 use std::rc::Rc;
 use std::sync::{Arc, PoisonError};
 
+pub use connect::BroadcastStream;
 pub use keyed::{KeyedStream, WindowedStream};
 pub use source::SourceStream;
 
@@ -30,6 +32,8 @@ pub(crate) type InputRecipe<T> = Box<dyn Fn(&TaskContext) -> Box<dyn Input<T>> +
 /// The empty chain at a task boundary: linking it to `next` is a task that feeds `next`.
 pub struct Head<T> {
     pub(crate) input: InputRecipe<T>,
+    /// The edges that feed it; none for a source.
+    edges: Vec<Arc<Edge<T>>>,
 }
 
 impl<T> std::fmt::Debug for Head<T> {
@@ -39,12 +43,18 @@ impl<T> std::fmt::Debug for Head<T> {
 }
 
 impl<T: Data> Head<T> {
+    /// A chain fed by something else.
+    pub(crate) fn fed(input: InputRecipe<T>) -> Self {
+        Head { input, edges: Vec::new() }
+    }
+
     /// A chain fed by edges.
     pub(crate) fn reading(edges: Vec<Arc<Edge<T>>>) -> Self {
+        let own = edges.clone();
         let input: InputRecipe<T> = Box::new(move |cx| {
             Box::new(Gate::new(edges.iter().flat_map(|edge| edge.take_rx(cx.task.subtask)).collect()))
         });
-        Head { input }
+        Head { input, edges: own }
     }
 }
 
@@ -276,16 +286,10 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
     /// # Ok::<(), JobError>(())
     /// ```
     pub fn union<Q: Pipe<Out = T>>(self, other: Stream<T, Q>) -> Stream<T> {
-        let graph = self.graph;
-        if !Rc::ptr_eq(&graph, &other.graph) {
-            let mistake = PlanError::TwoJobs {
-                one: graph.borrow().name.clone(),
-                other: other.graph.borrow().name.clone(),
-            };
-            graph.borrow_mut().mistake(mistake.clone());
-            other.graph.borrow_mut().mistake(mistake);
-            return read_behind(&graph, self.chain, self.pipe);
+        if !of_one_job(&self.graph, &other.graph) {
+            return read_behind(&self.graph, self.chain, self.pipe);
         }
+        let graph = self.graph;
         let chain = graph.borrow_mut().chain();
         graph.borrow_mut().operator(chain, OperatorInfo::stateless("union"));
         let a = close(&graph, self.chain, self.pipe);
@@ -329,6 +333,17 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
         let from = last.map_or(From::Chain(self.chain), From::Operator);
         read(&self.graph, from, &slot.legs, Asked::Natural, Some(side))
     }
+}
+
+/// True for two streams of one job; else both jobs are told of the mistake.
+fn of_one_job(one: &GraphRef, other: &GraphRef) -> bool {
+    if Rc::ptr_eq(one, other) {
+        return true;
+    }
+    let mistake = PlanError::TwoJobs { one: one.borrow().name.clone(), other: other.borrow().name.clone() };
+    one.borrow_mut().mistake(mistake.clone());
+    other.borrow_mut().mistake(mistake);
+    false
 }
 
 /// What follows runs behind a task boundary.

@@ -260,6 +260,6 @@ impl<S: Source> SourceStream<S> {
             let (watermarks, settings) = (watermarks.clone(), settings.clone());
             Box::new(SourceInput::new(source, timestamps, watermarks, settings, shared.clone())) as Box<_>
         });
-        Stream { graph, chain, pipe: Head { input }, sealed: false }
+        Stream { graph, chain, pipe: Head::fed(input), sealed: false }
     }
 }

@@ -1,0 +1,184 @@
+//! The interval join against nested loops, with failures in between; its bounds, its state, its late records.
+
+use proptest::prelude::*;
+use weir_engine::testkit::{OpHarness, SideProbe};
+use weir_engine::{EndKind, KeyHash};
+
+use super::*;
+use crate::fleet::Fleet;
+use crate::join::kind::{Anti, FullOuter, Inner, LeftOuter, RightOuter, Semi};
+use crate::join::testing::{self, Both, Known, Value, nested_loops};
+use crate::trial::{self, Cuts};
+
+type Join<J, A = Value, B = Value> = Timely<u64, Either<A, B>, IntervalJoin<u64, A, B, J>>;
+
+fn join<J: JoinKind<A, B>, A: Kept, B: Kept>(lower: i64, upper: i64) -> Join<J, A, B> {
+    Timely::new(IntervalJoin::new((lower, upper)), SideSlot::default())
+}
+
+fn agrees<J: Known>(
+    _: J,
+    input: &testing::Input,
+    cuts: &Cuts,
+    (lower, upper): (i64, i64),
+) -> Result<(), TestCaseError> {
+    let given = testing::rows::<J>(trial::run(join::<J, Value, Value>(lower, upper), input, cuts, false));
+    let (left, right) = (testing::left(input), testing::right(input));
+    let meet = |l: &(u64, Value, i64), r: &(u64, Value, i64)| {
+        (l.0 == r.0 && l.2 + lower <= r.2 && r.2 <= l.2 + upper).then_some(l.2.max(r.2))
+    };
+    let alone = |left: bool, time: i64| time.max(if left { time + upper } else { time - lower });
+    prop_assert_eq!(given, nested_loops::<J>(&left, &right, meet, alone));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(80))]
+    #[test]
+    fn every_kind_gives_what_nested_loops_give(
+        input in testing::input(), cuts in trial::cuts(), lower in -40..40i64, width in prop_oneof![Just(0), 0..60i64]
+    ) {
+        let bounds = (lower, lower + width);
+        agrees(Inner, &input, &cuts, bounds)?;
+        agrees(LeftOuter, &input, &cuts, bounds)?;
+        agrees(RightOuter, &input, &cuts, bounds)?;
+        agrees(FullOuter, &input, &cuts, bounds)?;
+        agrees(Semi, &input, &cuts, bounds)?;
+        agrees(Anti, &input, &cuts, bounds)?;
+    }
+}
+
+fn keyed(value: Either<&'static str, &'static str>) -> Keyed<u64, Either<String, String>> {
+    let value = match value {
+        Either::Left(l) => Either::Left(l.to_owned()),
+        Either::Right(r) => Either::Right(r.to_owned()),
+    };
+    Keyed { hash: KeyHash(7), key: 7, value }
+}
+
+type Harness<J> = OpHarness<Keyed<u64, Either<String, String>>, Join<J, String, String>>;
+
+fn harness<J: JoinKind<String, String>>(_: J, lower: i64, upper: i64) -> Harness<J> {
+    OpHarness::new(join(lower, upper)).unwrap()
+}
+
+fn taken<J: JoinKind<String, String>>(harness: &mut Harness<J>) -> Vec<(J::Out, i64)> {
+    harness.take().into_iter().map(|r| (r.value, r.time.0)).collect()
+}
+
+#[test]
+fn e27_what_met_one_is_never_given_alone() {
+    let mut h = harness(FullOuter, 0, 10);
+    h.watermark(0).unwrap();
+    h.send(keyed(Either::Left("l")), 1).unwrap();
+    h.send(keyed(Either::Right("r")), 1).unwrap();
+    assert_eq!(taken(&mut h), [((Some("l".to_owned()), Some("r".to_owned())), 1)]);
+    let saved = h.save(1).unwrap();
+    // Both expire, in a life that did not see them meet.
+    let mut h = OpHarness::restored(join::<FullOuter, String, String>(0, 10), &[&saved], 0, 1).unwrap();
+    h.watermark(100).unwrap();
+    h.end(EndKind::Flush).unwrap();
+    assert_eq!(h.take(), []);
+}
+
+#[test]
+fn e27_one_of_two_duplicates_meets_neither_or_both() {
+    let mut h = harness(LeftOuter, -5, 5);
+    h.watermark(0).unwrap();
+    h.batch([(keyed(Either::Left("a")), 3), (keyed(Either::Left("a")), 3), (keyed(Either::Left("b")), 9)])
+        .unwrap();
+    h.send(keyed(Either::Right("r")), 1).unwrap();
+    let pair = ("a".to_owned(), Some("r".to_owned()));
+    assert_eq!(taken(&mut h), [(pair.clone(), 3), (pair, 3)]);
+    h.end(EndKind::Flush).unwrap();
+    assert_eq!(taken(&mut h), [(("b".to_owned(), None), 14)]);
+}
+
+#[test]
+fn both_bounds_are_in_the_interval() {
+    let mut h = harness(Inner, -2, 3);
+    h.watermark(-20).unwrap();
+    h.send(keyed(Either::Left("l")), -10).unwrap();
+    for time in [-13, -12, -10, -7, -6] {
+        h.send(keyed(Either::Right("r")), time).unwrap();
+    }
+    assert_eq!(taken(&mut h).iter().map(|row| row.1).collect::<Vec<_>>(), [-10, -10, -7]);
+}
+
+#[test]
+fn the_ends_of_time_are_times_too() {
+    let mut h = harness(FullOuter, i64::MIN, i64::MAX);
+    // From the first moment there is until 0.
+    h.send(keyed(Either::Left("l")), i64::MIN + 1).unwrap();
+    for time in [i64::MIN + 1, 0, 1, i64::MAX] {
+        h.send(keyed(Either::Right("r")), time).unwrap();
+    }
+    assert_eq!(taken(&mut h).iter().map(|row| row.1).collect::<Vec<_>>(), [i64::MIN + 1, 0]);
+    h.end(EndKind::Flush).unwrap();
+    let alone = (None, Some("r".to_owned()));
+    assert_eq!(taken(&mut h), [(alone.clone(), i64::MAX), (alone, i64::MAX)]);
+}
+
+#[test]
+fn what_nothing_can_meet_any_more_is_forgotten() {
+    let mut fleet = Fleet::of(join::<Inner, Value, Value>(-10, 5), 1);
+    fleet.watermark(0);
+    let left = |n: usize| Both::Left((0, n));
+    fleet.batch((0..100).map(|n| (1, left(n), 1 + (n as i64 % 10))));
+    fleet.batch((0..100).map(|n| (1, Both::Right((0, n)), 1 + (n as i64 % 10))));
+    fleet.watermark(15);
+    fleet.batch([(1, Both::Right((0, 0)), 16)]);
+    fleet.take();
+    // Left ones of 11 and later would be met by 16; right ones wait for lefts up to ten later.
+    fleet.watermark(25);
+    fleet.batch([(1, left(0), 26)]);
+    assert_eq!(fleet.take().len(), 1, "the right one of 16");
+    fleet.watermark(1_000);
+    let saved = fleet.save();
+    let mut after = Fleet::of(join::<FullOuter, Value, Value>(-1_000_000, 1_000_000), 1);
+    after.restore(&saved, 3);
+    after.end(EndKind::Flush);
+    assert_eq!(after.take(), [], "nothing had been kept");
+}
+
+#[test]
+fn a_record_that_can_only_meet_the_past_is_not_kept() {
+    let mut h = harness(LeftOuter, -30, -20);
+    h.watermark(100).unwrap();
+    h.send(keyed(Either::Left("soon over")), 110).unwrap();
+    assert_eq!(taken(&mut h), [(("soon over".to_owned(), None), 110)]);
+    h.send(keyed(Either::Left("waits")), 125).unwrap();
+    assert_eq!(taken(&mut h), []);
+    h.watermark(104).unwrap();
+    assert_eq!(taken(&mut h), []);
+    h.watermark(105).unwrap();
+    assert_eq!(taken(&mut h), [(("waits".to_owned(), None), 125)]);
+}
+
+#[test]
+fn e12_late_records_of_either_side_meet_nothing() {
+    let slot = SideSlot::default();
+    let late = SideProbe::attach(&slot);
+    let op: Join<FullOuter, String, String> = Timely::new(IntervalJoin::new((-50, 50)), slot);
+    let mut h = OpHarness::new(op).unwrap();
+    h.send(keyed(Either::Left("l")), 90).unwrap();
+    h.watermark(100).unwrap();
+    h.batch([(keyed(Either::Right("late")), 100), (keyed(Either::Left("late too")), 99)]).unwrap();
+    h.quiet().unwrap();
+    assert_eq!(h.take(), []);
+    let late: Vec<_> = late.take().into_iter().map(|r| (r.value, r.time.0)).collect();
+    assert_eq!(late, [(Either::Right("late".to_owned()), 100), (Either::Left("late too".to_owned()), 99)]);
+    assert!(h.op().prefetch(&[]).is_ok());
+    h.end(EndKind::Flush).unwrap();
+    assert_eq!(taken(&mut h), [((Some("l".to_owned()), None), 140)]);
+}
+
+#[test]
+fn e16_an_interval_that_cannot_be_is_named() {
+    let between = Interval::between_ms(5, 4).check().unwrap_err().to_string();
+    assert!(between.contains("from 5 to 4 ms"), "{between}");
+    let within = Interval::within(Duration::from_micros(1)).check().unwrap_err().to_string();
+    assert!(within.starts_with("within is 1µs"), "{within}");
+    assert_eq!(Interval::within(Duration::from_millis(5)).check(), Ok((-5, 5)));
+    assert_eq!(Interval::after(Duration::from_millis(5)).check(), Ok((0, 5)));
+}

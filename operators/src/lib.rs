@@ -19,6 +19,7 @@
 
 pub mod aggregate;
 pub mod argument;
+pub mod async_io;
 pub mod deduplicate;
 mod filter;
 mod flat_map;

@@ -2,6 +2,8 @@
 
 mod cache;
 mod config;
+#[cfg(test)]
+mod desk;
 mod failed;
 mod kept;
 pub(crate) mod lookup;
@@ -157,3 +159,6 @@ impl<T: Data, F: AsyncFunction<T>, C: Caching<T, F::Out>> Calling<T> for Mapped<
         Some(answer)
     }
 }
+
+#[cfg(test)]
+mod tests;

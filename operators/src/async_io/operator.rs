@@ -147,6 +147,8 @@ struct Live<T: Kept, R, E> {
     next: u64,
     /// The last that came in.
     watermark: Watermark,
+    /// What had come in to all subtasks at the checkpoint that this life began from.
+    before: Watermark,
     requests: Requests<T>,
     /// Answers may have come, or the time of something.
     look: bool,
@@ -170,6 +172,12 @@ pub(crate) struct AsyncCalls<T: Kept, C: Calling<T>> {
 impl<T: Kept, C: Calling<T>> AsyncCalls<T, C> {
     pub(super) fn new(calling: C, settings: Settings, dead: SideSlot<FailedCall<T>>) -> Self {
         AsyncCalls { calling, settings, dead: DeadCalls::new(dead), live: Opened(None) }
+    }
+
+    /// How many calls have given no answer that was taken.
+    #[cfg(test)]
+    pub(super) fn running(&self) -> usize {
+        self.live.0.as_ref().map_or(0, |live| live.calls.running())
     }
 
     fn live(&mut self) -> Result<&mut Live<T, C::Answer, C::Error>> {
@@ -460,6 +468,7 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
             pauses: BinaryHeap::new(),
             next,
             watermark: Watermark::MIN,
+            before: seen,
             requests,
             look: true,
             ending: false,
@@ -553,7 +562,7 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
             let request = Request { input: entry.input.clone(), time: entry.time, behind: entry.behind };
             entry.ticket = Some(live.requests.add(*number, request)?);
         }
-        progress::keep(live.watermark, into);
+        progress::keep(live.watermark.max(live.before), into);
         live.requests.freeze(into)
     }
 

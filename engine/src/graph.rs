@@ -218,8 +218,7 @@ impl Graph {
         self.operators += 1;
         let OperatorInfo { kind, stateful, index, asynchronous, footprint, .. } = info;
         let uid_of = uid.clone();
-        let operator =
-            GraphOperator { number, uid: uid_of, kind, stateful, index, asynchronous, footprint };
+        let operator = GraphOperator { number, uid: uid_of, kind, stateful, index, asynchronous, footprint };
         self.chains[chain].operators.push(operator);
         uid
     }

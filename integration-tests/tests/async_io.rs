@@ -138,7 +138,8 @@ fn a_failure_in_the_middle_gives_every_record_once() {
                 .boundary();
             // Late enough for checkpoints with calls under way to be complete.
             let fails = FailsOnce { at: N, done: Arc::default() };
-            each(stream, "fails", move |n| fails.look(n)).sink("out", FileSink::json_lines(folder.path().join("out")));
+            each(stream, "fails", move |n| fails.look(n))
+                .sink("out", FileSink::json_lines(folder.path().join("out")));
             let running = job.start().unwrap();
             let report = running.wait_for(SOON * 3).expect("it ends").unwrap();
             assert_eq!(report.attempts, 2);
@@ -157,7 +158,11 @@ fn what_is_under_way_goes_from_life_to_life_at_any_parallelism() {
             .parallelism(1)
             .source_time(Watermarks::monotonic())
             .rebalance()
-            .map_async("asks", twice, AsyncIo::unordered(200, Duration::from_secs(60)).retry(Retry::fixed(100, Duration::ZERO)))
+            .map_async(
+                "asks",
+                twice,
+                AsyncIo::unordered(200, Duration::from_secs(60)).retry(Retry::fixed(100, Duration::ZERO)),
+            )
             .sink("out", FileSink::json_lines(folder.path().join("out")));
     };
     for (life, parallelism) in [2, 7, 1, 3].into_iter().enumerate() {
@@ -204,10 +209,11 @@ fn a_drain_that_keeps_does_not_wait_for_the_network() {
 
     let (job, probe) = (job_in(&folder, 2), Probe::new());
     let answered = |n: u64| async move { Ok::<_, String>(n) };
-    let all = job
-        .source("numbers", source())
-        .source_time(Watermarks::monotonic())
-        .map_async("asks", answered, AsyncIo::ordered(10, Duration::from_secs(600)));
+    let all = job.source("numbers", source()).source_time(Watermarks::monotonic()).map_async(
+        "asks",
+        answered,
+        AsyncIo::ordered(10, Duration::from_secs(600)),
+    );
     all.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
     let running = job.start().unwrap();
     until(&running, SOON, "all of them", || probe.values().len() >= 50);
@@ -345,11 +351,34 @@ fn a_lookup_join_asks_once_for_each_key_and_subtask() {
 }
 
 #[test]
+fn a_lookup_join_behind_a_key_by_asks_once_for_each_key() {
+    let asked = Arc::<Mutex<BTreeMap<u64, u64>>>::default();
+    let (job, probe) = (Job::named("joins").parallelism(3), Probe::new());
+    let io = AsyncIo::ordered(1, Duration::from_secs(60)).cache(CallCache::entries(100));
+    let joined = job
+        .source("numbers", ScriptSource::new(vec![numbers(1_000)]))
+        .source_time(Watermarks::monotonic())
+        .key_by("by-user", |n| n % 10)
+        .left_lookup_join("names", |n| n % 10, Names(asked.clone()), io);
+    joined.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
+    run_within(job, SOON).unwrap();
+    let mut values = probe.values();
+    values.sort();
+    let name = |n: u64| (n % 10 % 3 != 0).then(|| format!("user {}", n % 10));
+    assert_eq!(values, (0..1_000).map(|n| (n, name(n))).collect::<Vec<_>>());
+    assert_eq!(*asked.lock().unwrap(), (0..10).map(|user| (user, 1)).collect());
+}
+
+#[test]
 fn the_plan_counts_the_threads_and_refuses_what_cannot_be() {
     let asks = |io: AsyncIo<u64, u64, String>, threads: usize| {
         let job = Job::named("asks").parallelism(2).async_threads(threads);
         let script = ScriptSource::new(vec![vec![Line::Record(1u64, 0)]]);
-        let asked = job.source("numbers", script).without_event_time().map_async("first", silent(&Arc::default()), io.clone());
+        let asked = job.source("numbers", script).without_event_time().map_async(
+            "first",
+            silent(&Arc::default()),
+            io.clone(),
+        );
         asked.map_async("second", silent(&Arc::default()), io).sink("out", NullSink);
         job.plan()
     };

@@ -6,6 +6,7 @@ mod config;
 mod desk;
 mod failed;
 mod kept;
+mod keyed;
 pub(crate) mod lookup;
 mod operator;
 mod ops;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use weir_engine::{Data, OperatorContext, Result};
 
-pub use cache::{Answers, ByKey, CacheBy, CallCache, Caching, Keyed, NoCache};
+pub use cache::{Answers, ByKey, CacheBy, Caching, CallCache, Keyed, NoCache};
 pub use config::{AsyncIo, Retry};
 pub use failed::{CallError, FailedCall, FailedCalls};
 pub use lookup::Lookup;
@@ -115,7 +116,6 @@ impl<T, F: AsyncFunction<T>, C: Caching<T, F::Out>> Clone for Mapped<T, F, C> {
         Mapped::new(self.function.clone(), self.io.clone())
     }
 }
-
 
 impl<T: Data, F: AsyncFunction<T>, C: Caching<T, F::Out>> Calling<T> for Mapped<T, F, C> {
     type Answer = F::Out;

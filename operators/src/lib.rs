@@ -13,9 +13,12 @@
 //! [`update_profile`](prelude::ProfileOps::update_profile) writes what a stream says of users into a
 //! [`Profiles`](weir_state::profile::Profiles) space that readers question meanwhile.
 //!
+//! *To the outside*: [`map_async`](prelude::AsyncOps::map_async) and [`lookup_join`](prelude::AsyncOps::lookup_join) make a call per
+//! record, many at a time, on threads that are not the task's.
+//!
 //! Event times are milliseconds since the Unix epoch, negative ones included. State lies in the store of the subtask that
-//! owns its key, in checkpoints, and comes back from these whatever the parallelism; each operator says what it keeps. No
-//! operator here starts a thread, takes a lock per record or reads a clock per record.
+//! owns its key, in checkpoints, and comes back from these whatever the parallelism; each operator says what it keeps. But for
+//! async I/O no operator here starts a thread, takes a lock per record or reads a clock per record.
 
 pub mod aggregate;
 pub mod argument;

@@ -159,7 +159,12 @@ impl Input<Value> for Deaf {
         self.0.next(batch, cx, mail)
     }
 
-    fn next_order(&mut self, batch: &mut Vec<Record<Value>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn> {
+    fn next_order(
+        &mut self,
+        batch: &mut Vec<Record<Value>>,
+        cx: &TaskContext,
+        mail: &Mailbox,
+    ) -> Result<Turn> {
         self.0.next_order(batch, cx, mail)
     }
 

@@ -38,7 +38,9 @@ impl Pool {
         if let Some(pool) = shared.upgrade() {
             if pool.threads != threads {
                 let there_are = pool.threads;
-                tracing::debug!("asynchronous calls run on the {there_are} threads that another job has started");
+                tracing::debug!(
+                    "asynchronous calls run on the {there_are} threads that another job has started"
+                );
             }
             return Ok(pool);
         }
@@ -57,7 +59,10 @@ impl Pool {
     }
 
     fn handle(&self) -> Result<Handle> {
-        self.runtime.as_ref().map(|r| r.handle().clone()).ok_or_else(|| TaskError::internal("the pool is closed"))
+        self.runtime
+            .as_ref()
+            .map(|r| r.handle().clone())
+            .ok_or_else(|| TaskError::internal("the pool is closed"))
     }
 }
 

@@ -1,4 +1,5 @@
 //! `OpHarness`: one operator driven by hand, element by element, with everything it gives collected.
+//! (over 400 lines: all that can happen to an operator, each with its example)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_engine::Data;
 use weir_engine::memory::Footprint;
 
-use super::cache::{CacheBy, CallCache, Caching, NoCache};
+use super::cache::{CacheBy, Caching, CallCache, NoCache};
 use super::failed::{CallError, FailedCalls};
 use super::queue::Order;
 use crate::argument::{ArgumentError, positive_ms, whole_ms};

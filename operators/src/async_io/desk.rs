@@ -67,7 +67,8 @@ impl Outside {
     /// A function to be mapped.
     pub(super) fn function(
         &self,
-    ) -> impl Fn(u64) -> std::pin::Pin<Box<dyn Future<Output = Result<u64, String>> + Send>> + Clone + use<> {
+    ) -> impl Fn(u64) -> std::pin::Pin<Box<dyn Future<Output = Result<u64, String>> + Send>> + Clone + use<>
+    {
         let outside = self.clone();
         move |number| {
             let outside = outside.clone();

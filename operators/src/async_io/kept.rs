@@ -10,8 +10,8 @@ use weir_state::store::Snapshot;
 
 use crate::aggregate::Kept;
 
-/// The key of a record in the state. `salt` is whatever brings it to a key group of the subtask's own, so that any number of
-/// subtasks may take over: records of a stream without keys belong to nobody else.
+/// The key of a record in the state. `salt` is whatever brings it to the key group of its key, or for a stream without keys to one of
+/// the subtask's own, so that any number of subtasks may take over.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Ticket {
     number: u64,
@@ -60,11 +60,18 @@ impl<T: Kept> Requests<T> {
         key_hash(ticket)
     }
 
-    /// Puts the record of this number into the state.
-    pub(super) fn add(&mut self, number: u64, request: Request<T>) -> Result<Ticket> {
+    /// The key group of a key.
+    pub(super) fn group(&self, hash: KeyHash) -> u16 {
+        hash.group(self.groups).0
+    }
+
+    /// Puts the record of this number into the state: with the key group of its key, so that it goes where its key goes; without
+    /// one, into any of the subtask's own.
+    pub(super) fn add(&mut self, number: u64, group: Option<u16>, request: Request<T>) -> Result<Ticket> {
         let mut ticket = Ticket { number, subtask: self.subtask, salt: 0 };
-        // One in as many as there are subtasks fits.
-        while !self.own.contains(&self.hash(&ticket).group(self.groups).0) {
+        // One in as many as there are subtasks fits, or as there are groups: a hash of a few nanoseconds each.
+        let fits = |at: u16| group.map_or_else(|| self.own.contains(&at), |group| at == group);
+        while !fits(self.group(self.hash(&ticket))) {
             ticket.salt += 1;
         }
         self.table.insert(self.hash(&ticket), ticket.clone(), request)?;

@@ -127,10 +127,7 @@ where
         Ok(())
     }
 
-    fn call(
-        &self,
-        input: &T,
-    ) -> impl Future<Output = Result<Option<L::Value>, L::Error>> + Send + 'static {
+    fn call(&self, input: &T) -> impl Future<Output = Result<Option<L::Value>, L::Error>> + Send + 'static {
         let lookup = self.shared.0.clone().unwrap_or_else(|| Arc::new(self.lookup.clone()));
         let key = (self.key)(input);
         async move { lookup.get(&key).await }

@@ -10,8 +10,8 @@ use std::mem::take;
 use std::time::Duration;
 
 use weir_engine::{
-    Barrier, CallId, Calls, Closing, Collector, Counter, Data, EndKind, EventTime, HeldSignal, Operator,
-    OperatorContext, Record, Result, SharedClock, SideSlot, SignalPort, TaskError, Watermark,
+    Barrier, CallId, Calls, Closing, Collector, Counter, Data, EndKind, EventTime, HeldSignal, KeyHash,
+    Operator, OperatorContext, Record, Result, SharedClock, SideSlot, SignalPort, TaskError, Watermark,
 };
 use weir_state::store::Snapshot;
 
@@ -68,6 +68,8 @@ struct Entry<T, R> {
     time: EventTime,
     behind: Watermark,
     place: u64,
+    /// The key group of its key, if it has one.
+    group: Option<u16>,
     tries: u32,
     stage: Stage<R>,
     /// Where it is in the state, once a barrier has passed it.
@@ -180,6 +182,14 @@ impl<T: Kept, C: Calling<T>> AsyncCalls<T, C> {
         self.live.0.as_ref().map_or(0, |live| live.calls.running())
     }
 
+    /// A record with a key comes in.
+    pub(super) fn push_keyed(&mut self, hash: KeyHash, record: Record<T>) -> Result<()> {
+        let live = self.live()?;
+        let group = live.requests.group(hash);
+        live.push(record.value, record.time, live.watermark, Some(group), None);
+        Ok(())
+    }
+
     fn live(&mut self) -> Result<&mut Live<T, C::Answer, C::Error>> {
         self.live.0.as_mut().ok_or_else(not_open)
     }
@@ -219,11 +229,18 @@ impl<T: Kept, C: Calling<T>> fmt::Debug for AsyncCalls<T, C> {
 
 impl<T: Kept, R: Data, E: Into<Box<dyn Error + Send + Sync>> + Send + 'static> Live<T, R, E> {
     /// A record comes in.
-    fn push(&mut self, input: T, time: EventTime, behind: Watermark, ticket: Option<Ticket>) {
+    fn push(
+        &mut self,
+        input: T,
+        time: EventTime,
+        behind: Watermark,
+        group: Option<u16>,
+        ticket: Option<Ticket>,
+    ) {
         let number = self.next;
         self.next += 1;
         let place = self.queue.push(number);
-        let entry = Entry { input, time, behind, place, tries: 0, stage: Stage::Waiting, ticket };
+        let entry = Entry { input, time, behind, place, group, tries: 0, stage: Stage::Waiting, ticket };
         self.entries.insert(number, entry);
         self.waiting.push_back(number);
     }
@@ -334,18 +351,13 @@ impl<T: Kept, R: Data, E: Into<Box<dyn Error + Send + Sync>> + Send + 'static> L
     }
 
     /// A try of a record's call failed.
-    fn failed<C>(
-        &mut self,
-        number: u64,
-        error: CallError<E>,
-        calling: &C,
-        settings: &Settings,
-    ) -> Result<()>
+    fn failed<C>(&mut self, number: u64, error: CallError<E>, calling: &C, settings: &Settings) -> Result<()>
     where
         C: Calling<T, Answer = R, Error = E>,
     {
         let Some(entry) = self.entries.get_mut(&number) else { return Ok(()) };
-        let again = entry.tries <= settings.retry.retries() && calling.retried().is_none_or(|ask| ask(&error));
+        let again =
+            entry.tries <= settings.retry.retries() && calling.retried().is_none_or(|ask| ask(&error));
         if again {
             let at = self.clock.elapsed().saturating_add(settings.retry.pause(entry.tries));
             entry.stage = Stage::Pausing;
@@ -483,7 +495,7 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
                 live.watermark = behind;
                 live.queue.signal(HeldSignal::Watermark(behind));
             }
-            live.push(input, time, behind, Some(ticket));
+            live.push(input, time, behind, None, Some(ticket));
         }
         self.live = Opened(Some(live));
         Ok(())
@@ -492,7 +504,7 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
     #[inline]
     fn process(&mut self, record: Record<T>, _: &mut impl Collector<C::Out>) -> Result<()> {
         let live = self.live()?;
-        live.push(record.value, record.time, live.watermark, None);
+        live.push(record.value, record.time, live.watermark, None, None);
         Ok(())
     }
 
@@ -560,7 +572,7 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
         }
         for (number, entry) in live.entries.iter_mut().filter(|(_, entry)| entry.ticket.is_none()) {
             let request = Request { input: entry.input.clone(), time: entry.time, behind: entry.behind };
-            entry.ticket = Some(live.requests.add(*number, request)?);
+            entry.ticket = Some(live.requests.add(*number, entry.group, request)?);
         }
         progress::keep(live.watermark.max(live.before), into);
         live.requests.freeze(into)

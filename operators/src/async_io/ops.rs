@@ -4,18 +4,22 @@
     reason = "a stream's type names its values twice; an alias cannot hold `impl Pipe`"
 )]
 
-use weir_engine::{OperatorInfo, Pipe, SideSlot, Stream};
+use weir_engine::memory::Footprint;
+use weir_engine::{Key, Keyed, KeyedStream, OperatorInfo, Pipe, SideSlot, Stream};
 
 use super::cache::Caching;
 use super::config::AsyncIo;
 use super::failed::{FailedCall, FailedCalls};
+use super::keyed::KeyedCalls;
 use super::lookup::{Inner, Join, Left, Looked, Lookup};
 use super::operator::{AsyncCalls, Calling};
 use super::{AsyncFunction, Mapped};
 use crate::aggregate::Kept;
+use crate::argument::ArgumentError;
 use crate::opened::Opened;
 
-/// Steps that call the outside for each record. [`AsyncIo`] says in which order results come, how many calls run at a time, and what
+/// Steps that call the outside for each record, on a stream or a keyed stream. Behind a `key_by` equal questions can meet one cache, and
+/// after a restore a call is made again where its key is then. [`AsyncIo`] says in which order results come, how many calls run at a time, and what
 /// becomes of slow and failed ones.
 ///
 /// *Event time*: a result has the time of its record. Watermarks and idleness wait behind the results of what came before them. A
@@ -28,7 +32,7 @@ use crate::opened::Opened;
 /// ([`EndKind::Keep`](weir_engine::EndKind::Keep)) leaves it to the next life instead.
 ///
 /// *Counts*: `calls` (tries included), `call_retries`, `call_timeouts`, `fallback_calls`, `failed_calls`, `cache_hits`, `cache_misses`.
-pub trait AsyncOps<T: Kept, P: Pipe<Out = T>>: Sized {
+pub trait AsyncOps<T: Kept>: Sized {
     /// Calls `function` for each record and gives its answer.
     ///
     /// ```
@@ -150,28 +154,69 @@ pub trait AsyncOps<T: Kept, P: Pipe<Out = T>>: Sized {
         C: Caching<K, Option<L::Value>>;
 }
 
-fn mapped<T: Kept, P: Pipe<Out = T>, F: AsyncFunction<T>, C: Caching<T, F::Out>>(
-    stream: Stream<T, P>,
+/// What is added to a stream of records or of records with keys.
+trait Calls<T: Kept>: Sized {
+    fn called<C: Calling<T>>(
+        self,
+        kind: &'static str,
+        uid: &str,
+        checked: Checked,
+        op: AsyncCalls<T, C>,
+    ) -> Stream<C::Out, impl Pipe<Out = C::Out>>;
+}
+
+/// Whether what was said of the calls makes sense, and what they take.
+struct Checked {
+    arguments: Result<(), ArgumentError>,
+    footprint: Footprint,
+}
+
+impl Checked {
+    fn info(&self, kind: &'static str, uid: &str) -> OperatorInfo {
+        OperatorInfo::stateful(kind, uid).asynchronous().footprint(self.footprint.clone())
+    }
+}
+
+impl<T: Kept, P: Pipe<Out = T>> Calls<T> for Stream<T, P> {
+    fn called<C: Calling<T>>(
+        self,
+        kind: &'static str,
+        uid: &str,
+        checked: Checked,
+        op: AsyncCalls<T, C>,
+    ) -> Stream<C::Out, impl Pipe<Out = C::Out>> {
+        let info = checked.info(kind, uid);
+        self.require(uid, checked.arguments).transform(info, op)
+    }
+}
+
+impl<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>> Calls<T> for KeyedStream<K, T, P> {
+    fn called<C: Calling<T>>(
+        self,
+        kind: &'static str,
+        uid: &str,
+        checked: Checked,
+        op: AsyncCalls<T, C>,
+    ) -> Stream<C::Out, impl Pipe<Out = C::Out>> {
+        let info = checked.info(kind, uid);
+        self.require(uid, checked.arguments).transform(info, KeyedCalls::new(op))
+    }
+}
+
+fn mapped<T: Kept, S: Calls<T>, F: AsyncFunction<T>, C: Caching<T, F::Out>>(
+    stream: S,
     uid: &str,
     function: F,
     io: AsyncIo<T, F::Out, F::Error, C>,
     dead: SideSlot<FailedCall<T>>,
 ) -> Stream<F::Out, impl Pipe<Out = F::Out>> {
-    let info = OperatorInfo::stateful("map_async", uid).asynchronous().footprint(io.footprint::<T>());
-    let (checked, settings) = (io.check::<T>(), io.settings);
-    called(stream.require(uid, checked), info, AsyncCalls::new(Mapped::new(function, io), settings, dead))
+    let checked = Checked { arguments: io.check::<T>(), footprint: io.footprint::<T>() };
+    let settings = io.settings;
+    stream.called("map_async", uid, checked, AsyncCalls::new(Mapped::new(function, io), settings, dead))
 }
 
-fn called<T: Kept, P: Pipe<Out = T>, C: Calling<T>>(
-    stream: Stream<T, P>,
-    info: OperatorInfo,
-    op: AsyncCalls<T, C>,
-) -> Stream<C::Out, impl Pipe<Out = C::Out>> {
-    stream.transform(info, op)
-}
-
-fn looked<T, K, P, L, F, C, J>(
-    stream: Stream<T, P>,
+fn looked<T, K, S, L, F, C, J>(
+    stream: S,
     uid: &str,
     key: F,
     lookup: L,
@@ -181,77 +226,85 @@ fn looked<T, K, P, L, F, C, J>(
 where
     T: Kept,
     K: Send + Sync + 'static,
-    P: Pipe<Out = T>,
+    S: Calls<T>,
     L: Lookup<K>,
     F: Fn(&T) -> K + Clone + Send + 'static,
     C: Caching<K, Option<L::Value>>,
     J: Join<T, L::Value>,
 {
-    let info = OperatorInfo::stateful("lookup_join", uid).asynchronous().footprint(io.footprint::<K>());
-    let (checked, settings) = (io.check::<K>(), io.settings);
+    let checked = Checked { arguments: io.check::<K>(), footprint: io.footprint::<K>() };
+    let settings = io.settings;
     let looked = Looked { lookup, shared: Opened(None), key, io, answers: Opened(None), join };
-    called(stream.require(uid, checked), info, AsyncCalls::new(looked, settings, SideSlot::default()))
+    stream.called("lookup_join", uid, checked, AsyncCalls::new(looked, settings, SideSlot::default()))
 }
 
-impl<T: Kept, P: Pipe<Out = T>> AsyncOps<T, P> for Stream<T, P> {
-    fn map_async<F, C>(
-        self,
-        uid: &str,
-        function: F,
-        io: AsyncIo<T, F::Out, F::Error, C>,
-    ) -> Stream<F::Out, impl Pipe<Out = F::Out>>
-    where
-        F: AsyncFunction<T>,
-        C: Caching<T, F::Out>,
-    {
-        mapped(self, uid, function, io, SideSlot::default())
-    }
+/// The same for both kinds of stream.
+macro_rules! async_ops {
+    (<$($params:ident: $bounds:path),*> $stream:ty, $out:ty) => {
+        impl<T: Kept, $($params: $bounds,)* P: Pipe<Out = $out>> AsyncOps<T> for $stream {
+            fn map_async<F, C>(
+                self,
+                uid: &str,
+                function: F,
+                io: AsyncIo<T, F::Out, F::Error, C>,
+            ) -> Stream<F::Out, impl Pipe<Out = F::Out>>
+            where
+                F: AsyncFunction<T>,
+                C: Caching<T, F::Out>,
+            {
+                mapped(self, uid, function, io, SideSlot::default())
+            }
 
-    fn map_async_with_failed<F, C>(
-        self,
-        uid: &str,
-        function: F,
-        io: AsyncIo<T, F::Out, F::Error, C>,
-    ) -> (Stream<F::Out, impl Pipe<Out = F::Out>>, Stream<FailedCall<T>>)
-    where
-        F: AsyncFunction<T>,
-        C: Caching<T, F::Out>,
-    {
-        let slot = SideSlot::default();
-        let results = mapped(self, uid, function, io.on_failed(FailedCalls::DeadLetter), slot.clone());
-        let failed = results.side(&slot, "failed");
-        (results, failed)
-    }
+            fn map_async_with_failed<F, C>(
+                self,
+                uid: &str,
+                function: F,
+                io: AsyncIo<T, F::Out, F::Error, C>,
+            ) -> (Stream<F::Out, impl Pipe<Out = F::Out>>, Stream<FailedCall<T>>)
+            where
+                F: AsyncFunction<T>,
+                C: Caching<T, F::Out>,
+            {
+                let slot = SideSlot::default();
+                let results = mapped(self, uid, function, io.on_failed(FailedCalls::DeadLetter), slot.clone());
+                let failed = results.side(&slot, "failed");
+                (results, failed)
+            }
 
-    fn lookup_join<K, L, F, C>(
-        self,
-        uid: &str,
-        key: F,
-        table: L,
-        io: AsyncIo<T, Option<L::Value>, L::Error, C>,
-    ) -> Stream<(T, L::Value), impl Pipe<Out = (T, L::Value)>>
-    where
-        K: Send + Sync + 'static,
-        L: Lookup<K>,
-        F: Fn(&T) -> K + Clone + Send + 'static,
-        C: Caching<K, Option<L::Value>>,
-    {
-        looked(self, uid, key, table, io, Inner)
-    }
+            fn lookup_join<K, L, F, C>(
+                self,
+                uid: &str,
+                key: F,
+                table: L,
+                io: AsyncIo<T, Option<L::Value>, L::Error, C>,
+            ) -> Stream<(T, L::Value), impl Pipe<Out = (T, L::Value)>>
+            where
+                K: Send + Sync + 'static,
+                L: Lookup<K>,
+                F: Fn(&T) -> K + Clone + Send + 'static,
+                C: Caching<K, Option<L::Value>>,
+            {
+                looked(self, uid, key, table, io, Inner)
+            }
 
-    fn left_lookup_join<K, L, F, C>(
-        self,
-        uid: &str,
-        key: F,
-        table: L,
-        io: AsyncIo<T, Option<L::Value>, L::Error, C>,
-    ) -> Stream<(T, Option<L::Value>), impl Pipe<Out = (T, Option<L::Value>)>>
-    where
-        K: Send + Sync + 'static,
-        L: Lookup<K>,
-        F: Fn(&T) -> K + Clone + Send + 'static,
-        C: Caching<K, Option<L::Value>>,
-    {
-        looked(self, uid, key, table, io, Left)
-    }
+            fn left_lookup_join<K, L, F, C>(
+                self,
+                uid: &str,
+                key: F,
+                table: L,
+                io: AsyncIo<T, Option<L::Value>, L::Error, C>,
+            ) -> Stream<(T, Option<L::Value>), impl Pipe<Out = (T, Option<L::Value>)>>
+            where
+                K: Send + Sync + 'static,
+                L: Lookup<K>,
+                F: Fn(&T) -> K + Clone + Send + 'static,
+                C: Caching<K, Option<L::Value>>,
+            {
+                looked(self, uid, key, table, io, Left)
+            }
+        }
+    };
 }
+
+async_ops!(<> Stream<T, P>, T);
+async_ops!(<K: Key> KeyedStream<K, T, P>, Keyed<K, T>);

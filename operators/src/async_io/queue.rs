@@ -15,9 +15,15 @@ pub(super) enum Order {
 #[derive(Debug)]
 enum Place {
     /// One record, when order is kept.
-    Record { id: u64, done: bool },
+    Record {
+        id: u64,
+        done: bool,
+    },
     /// All records between two signals, when it is not.
-    Segment { left: usize, done: VecDeque<u64> },
+    Segment {
+        left: usize,
+        done: VecDeque<u64>,
+    },
     Signal(HeldSignal),
 }
 

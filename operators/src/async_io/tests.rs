@@ -197,7 +197,8 @@ fn failed_calls_are_made_again_after_pauses_that_double() {
     h.send(7, 7).unwrap();
     for (tries, pause) in [(1, 100), (2, 200), (3, 300)] {
         outside.answer(7, Err("busy"));
-        h.quiet_until(SOON, "the failure", |h| h.wakes_at().is_some_and(|at| at < clock_ms(&clock) + 1_000)).unwrap();
+        h.quiet_until(SOON, "the failure", |h| h.wakes_at().is_some_and(|at| at < clock_ms(&clock) + 1_000))
+            .unwrap();
         assert_eq!(h.wakes_at(), Some(clock_ms(&clock) + pause));
         h.pause(&clock, millis(pause as u64 - 1)).unwrap();
         assert_eq!(outside.calls(), tries);
@@ -220,7 +221,9 @@ fn the_predicate_says_which_errors_are_worth_another_try() {
     let outside = Outside::default();
     let io = ordered()
         .retry(Retry::fixed(5, Duration::ZERO))
-        .retry_if(|error: &CallError<String>| error.is_timeout() || error.error().is_some_and(|e| e == "busy"))
+        .retry_if(|error: &CallError<String>| {
+            error.is_timeout() || error.error().is_some_and(|e| e == "busy")
+        })
         .fallback(|_, error| error.error().map_or(0, |e| e.len() as u64));
     let (mut h, clock) = by_hand(outside.function(), io);
     h.batch([(1, 1), (2, 2)]).unwrap();
@@ -302,7 +305,9 @@ fn a_barrier_waits_for_no_answer_and_the_call_is_made_again_at_any_parallelism()
         for parallelism in [1, 2, 7] {
             let outside = Outside::default();
             let mut again: Vec<_> = (0..parallelism)
-                .map(|n| OpHarness::restored(operator(outside.function(), io()), &[saved], n, parallelism).unwrap())
+                .map(|n| {
+                    OpHarness::restored(operator(outside.function(), io()), &[saved], n, parallelism).unwrap()
+                })
                 .collect();
             // Saved again before any answer: nothing is lost.
             let saved: Vec<_> = again.iter_mut().map(|h| h.save(3).unwrap()).collect();
@@ -335,9 +340,8 @@ fn the_end_waits_for_what_is_under_way() {
         let (mut h, _) = by_hand(outside.function(), unordered());
         h.batch((0..9).map(|n| (n, n as i64))).unwrap();
         let answers = outside.clone();
-        let answering = std::thread::Builder::new()
-            .spawn(move || (0..9).for_each(|n| answers.answer(n, Ok(n))))
-            .unwrap();
+        let answering =
+            std::thread::Builder::new().spawn(move || (0..9).for_each(|n| answers.answer(n, Ok(n)))).unwrap();
         h.end(kind).unwrap();
         answering.join().unwrap();
         let given = h.take_given();
@@ -443,7 +447,13 @@ fn run(io: Io, steps: &[Step]) -> (Vec<Given<u64>>, Vec<Given<u64>>) {
     for step in steps {
         match step {
             Step::Batch(delays) => {
-                let values: Vec<u64> = delays.iter().map(|d| { number += 1; 100 * number + d }).collect();
+                let values: Vec<u64> = delays
+                    .iter()
+                    .map(|d| {
+                        number += 1;
+                        100 * number + d
+                    })
+                    .collect();
                 came.extend(values.iter().map(|n| record(*n)));
                 h.batch(values.into_iter().map(|n| (n, n as i64))).unwrap();
             }
@@ -515,7 +525,11 @@ impl Lookup<u64> for Evens {
     }
 }
 
-fn looking<J, C>(outside: &Outside, io: AsyncIo<u64, Option<u64>, String, C>, join: J) -> (OpHarness<u64, impl weir_engine::Operator<u64, Out = J::Out>>, ManualClock)
+fn looking<J, C>(
+    outside: &Outside,
+    io: AsyncIo<u64, Option<u64>, String, C>,
+    join: J,
+) -> (OpHarness<u64, impl weir_engine::Operator<u64, Out = J::Out>>, ManualClock)
 where
     J: lookup::Join<u64, u64>,
     C: Caching<u64, Option<u64>>,
@@ -575,4 +589,34 @@ fn a_lookup_remembers_that_there_is_nothing_as_long_as_it_is_told() {
             h.batch([(12, 2), (32, 2)]).unwrap();
         }
     }
+}
+
+#[test]
+fn behind_a_key_by_a_call_is_made_again_where_its_key_is() {
+    use weir_engine::Keyed;
+    use weir_state::{KEY_GROUPS, key_hash};
+
+    let keyed = |n: u64| Keyed { hash: key_hash(&(n % 50)), key: n % 50, value: n };
+    let io = || AsyncIo::<u64, u64, String>::unordered(1_000, SECOND * 60);
+    let op = |outside: &Outside| keyed::KeyedCalls::<u64, _, _>::new(operator(outside.function(), io()));
+    let mut h = OpHarness::new(op(&Outside::default())).unwrap();
+    h.batch((0..300).map(|n| (keyed(n), n as i64))).unwrap();
+    let saved = h.save(1).unwrap();
+    drop(h);
+    let mut all = Vec::new();
+    for subtask in 0..3 {
+        let outside = Outside::default();
+        let mut h = OpHarness::restored(op(&outside), &[&saved], subtask, 3).unwrap();
+        let own = |n: &u64| key_hash(&(n % 50)).group(KEY_GROUPS).subtask(KEY_GROUPS, 3) == subtask;
+        let owned: Vec<u64> = (0..300).filter(own).collect();
+        h.quiet().unwrap();
+        owned.iter().for_each(|n| outside.answer(*n, Ok(*n)));
+        h.quiet_until(SOON, "its own", |h| h.given() == owned.len()).unwrap();
+        let mut given = h.take_values();
+        given.sort_unstable();
+        assert_eq!(given, owned);
+        assert_eq!(outside.calls(), owned.len());
+        all.extend(given);
+    }
+    assert_eq!(all.len(), 300);
 }

@@ -307,4 +307,4 @@ macro_rules! async_ops {
 }
 
 async_ops!(<> Stream<T, P>, T);
-async_ops!(<K: Key> KeyedStream<K, T, P>, Keyed<K, T>);
+async_ops!(<Of: Key> KeyedStream<Of, T, P>, Keyed<Of, T>);

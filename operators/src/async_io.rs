@@ -2,6 +2,7 @@
 
 mod cache;
 mod config;
+mod counts;
 #[cfg(test)]
 mod desk;
 mod failed;

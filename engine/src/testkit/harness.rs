@@ -179,9 +179,10 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
 
     /// Lets an operator that holds signals back give what it may, as a task does after each call.
     fn release(&mut self) -> Result<()> {
-        while Op::HOLDS_SIGNALS {
-            let Some(signal) = self.op.release(&mut self.out)? else { break };
-            self.pass(signal)?;
+        if Op::HOLDS_SIGNALS {
+            while let Some(signal) = self.op.release(&mut self.out)? {
+                self.pass(signal)?;
+            }
         }
         Ok(())
     }

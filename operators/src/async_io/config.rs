@@ -160,7 +160,6 @@ impl<T, R, E> AsyncIo<T, R, E> {
     /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
     /// # let job = weir_engine::Job::named("doc").parallelism(1);
     /// # let clicks = job.source("in", ScriptSource::of([((7u64, "home"), 0)])).without_event_time();
-    /// # let city_of = |click: (u64, &'static str)| async move { Ok::<_, std::io::Error>(format!("city of {}", click.0)) };
     /// # let clicks = clicks.map(|(user, page)| (user, page.to_owned()));
     /// # let city_of = |click: (u64, String)| async move { Ok::<_, std::io::Error>(format!("city of {}", click.0)) };
     /// let io = AsyncIo::ordered(100, seconds(2)).cache_by(|click: &(u64, String)| click.0, CallCache::entries(1_000));

@@ -19,6 +19,13 @@ pub(super) struct Ticket {
     salt: u32,
 }
 
+impl Ticket {
+    /// The number of its record in its subtask.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 /// A record under way.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Request<T> {
@@ -47,13 +54,12 @@ impl<T: Kept> Requests<T> {
     }
 
     /// What was under way at the checkpoint that this life began from, in the order in which it came; those of several subtasks
-    /// by the watermark they came behind, of which all have seen `seen`. And a number that no ticket has.
-    pub(super) fn restored(&mut self, seen: Watermark) -> Result<(Vec<(Ticket, Request<T>)>, u64)> {
+    /// by the watermark they came behind, of which all have seen `seen`.
+    pub(super) fn restored(&mut self, seen: Watermark) -> Result<Vec<(Ticket, Request<T>)>> {
         let mut all = Vec::new();
         self.table.for_each(|ticket, request| all.push((ticket.clone(), request.clone())))?;
         all.sort_by_key(|(ticket, request)| (request.behind.min(seen), ticket.number, ticket.subtask));
-        let next = all.iter().map(|(ticket, _)| ticket.number + 1).max().unwrap_or(0);
-        Ok((all, next))
+        Ok(all)
     }
 
     fn hash(&self, ticket: &Ticket) -> KeyHash {

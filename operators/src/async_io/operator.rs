@@ -10,12 +10,13 @@ use std::mem::take;
 use std::time::Duration;
 
 use weir_engine::{
-    Barrier, CallId, Calls, Closing, Collector, Counter, Data, EndKind, EventTime, HeldSignal, KeyHash,
-    Operator, OperatorContext, Record, Result, SharedClock, SideSlot, SignalPort, TaskError, Watermark,
+    Barrier, CallId, Calls, Closing, Collector, Data, EndKind, EventTime, HeldSignal, KeyHash, Operator,
+    OperatorContext, Record, Result, SharedClock, SideSlot, SignalPort, TaskError, Watermark,
 };
 use weir_state::store::Snapshot;
 
 use super::config::{Fallback, Retried, Settings};
+use super::counts::{Counters, Tally};
 use super::failed::{CallError, DeadCalls, FailedCall, FailedCalls};
 use super::kept::{Request, Requests, Ticket};
 use super::queue::{Next, Queue};
@@ -81,54 +82,6 @@ struct Deadline {
     at: Duration,
     number: u64,
     call: CallId,
-}
-
-/// What is counted, once per batch.
-#[derive(Default)]
-struct Tally {
-    calls: u64,
-    retries: u64,
-    timeouts: u64,
-    fallbacks: u64,
-    hits: u64,
-    misses: u64,
-}
-
-struct Counters {
-    calls: Counter,
-    retries: Counter,
-    timeouts: Counter,
-    fallbacks: Counter,
-    hits: Counter,
-    misses: Counter,
-}
-
-impl Counters {
-    fn of(cx: &OperatorContext) -> Self {
-        Counters {
-            calls: cx.counter("calls"),
-            retries: cx.counter("call_retries"),
-            timeouts: cx.counter("call_timeouts"),
-            fallbacks: cx.counter("fallback_calls"),
-            hits: cx.counter("cache_hits"),
-            misses: cx.counter("cache_misses"),
-        }
-    }
-
-    fn add(&self, tally: Tally) {
-        for (counter, n) in [
-            (&self.calls, tally.calls),
-            (&self.retries, tally.retries),
-            (&self.timeouts, tally.timeouts),
-            (&self.fallbacks, tally.fallbacks),
-            (&self.hits, tally.hits),
-            (&self.misses, tally.misses),
-        ] {
-            if n > 0 {
-                counter.add(n);
-            }
-        }
-    }
 }
 
 /// What a call gives: the number of its record, and the answer.
@@ -467,7 +420,9 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
         calls.enter(|| self.calling.open(cx))?;
         let mut requests = Requests::open(cx)?;
         let seen = progress::restored(cx)?;
-        let (restored, next) = requests.restored(seen)?;
+        let restored = requests.restored(seen)?;
+        // No ticket of this life is one of another.
+        let next = restored.iter().map(|(ticket, _)| ticket.number() + 1).max().unwrap_or(0);
         let mut live = Live {
             cx: cx.clone(),
             clock: cx.clock().clone(),

@@ -325,7 +325,7 @@ impl Lookup<u64> for Names {
     type Error = String;
     async fn get(&self, user: &u64) -> Result<Option<String>, String> {
         *self.0.lock().unwrap().entry(*user).or_default() += 1;
-        Ok((user % 3 != 0).then(|| format!("user {user}")))
+        Ok((!user.is_multiple_of(3)).then(|| format!("user {user}")))
     }
 }
 
@@ -341,8 +341,10 @@ fn a_lookup_join_asks_once_for_each_key_and_subtask() {
         .lookup_join("names", |n| n % 10, Names(asked.clone()), io);
     joined.transform(OperatorInfo::stateless("look"), probe.clone()).sink("out", NullSink);
     run_within(job, SOON).unwrap();
-    let expected: Vec<(u64, String)> =
-        (0..1_000).filter(|n| n % 10 % 3 != 0).map(|n| (n, format!("user {}", n % 10))).collect();
+    let expected: Vec<(u64, String)> = (0..1_000)
+        .filter(|n| !(n % 10u64).is_multiple_of(3))
+        .map(|n| (n, format!("user {}", n % 10)))
+        .collect();
     assert_eq!(probe.values(), expected);
     assert_eq!(*asked.lock().unwrap(), (0..10).map(|user| (user, 1)).collect());
 }
@@ -361,7 +363,7 @@ fn a_lookup_join_behind_a_key_by_asks_once_for_each_key() {
     run_within(job, SOON).unwrap();
     let mut values = probe.values();
     values.sort();
-    let name = |n: u64| (n % 10 % 3 != 0).then(|| format!("user {}", n % 10));
+    let name = |n: u64| (!(n % 10).is_multiple_of(3)).then(|| format!("user {}", n % 10));
     assert_eq!(values, (0..1_000).map(|n| (n, name(n))).collect::<Vec<_>>());
     assert_eq!(*asked.lock().unwrap(), (0..10).map(|user| (user, 1)).collect());
 }

@@ -10,7 +10,7 @@ use weir_state::store::Store;
 use crate::error::{Result, TaskError};
 use crate::ids::{AttemptId, OperatorUid, TaskId};
 use crate::memory::MemoryBudget;
-use crate::runtime::channel::Cancel;
+use crate::runtime::channel::{Cancel, Ringer};
 use crate::runtime::stats::TaskStats;
 use crate::task_state::{RestoredItem, TaskState};
 use crate::time::SharedClock;
@@ -39,6 +39,31 @@ impl Counter {
     }
 }
 
+/// Wakes a task from another thread: if it waits for input, it looks again and calls
+/// [`Operator::on_quiet`](crate::Operator::on_quiet); if it is busy it does so, or calls
+/// [`Operator::on_batch_end`](crate::Operator::on_batch_end), before it waits next. Never waits itself; however often it is called before
+/// the task looks, that is once.
+///
+/// ```
+/// let waker = weir_engine::testkit::context("enrich", 0, 1).waker();
+/// std::thread::spawn(move || waker.wake()); // there is something for the operator
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct TaskWaker(Option<Ringer>);
+
+impl TaskWaker {
+    pub(crate) fn of(ringer: Ringer) -> Self {
+        TaskWaker(Some(ringer))
+    }
+
+    /// Wakes the task. Nothing happens when it is gone.
+    pub fn wake(&self) {
+        if let Some(ringer) = &self.0 {
+            ringer.ring();
+        }
+    }
+}
+
 /// The parts of a task that its operators share. Made by the engine only.
 #[derive(Clone, Debug)]
 pub struct TaskContext {
@@ -48,6 +73,10 @@ pub struct TaskContext {
     pub(crate) key_groups: u16,
     pub(crate) clock: SharedClock,
     pub(crate) cancel: Cancel,
+    /// Set when the task has a thread.
+    pub(crate) waker: TaskWaker,
+    /// Of the pool for asynchronous calls.
+    pub(crate) async_threads: usize,
     pub(crate) stats: Arc<TaskStats>,
     pub(crate) state: Arc<TaskState>,
 }
@@ -151,6 +180,15 @@ impl OperatorContext {
     /// began from (a source's positions are under `positions`); nothing when it began anew.
     pub fn restored(&self, list: &str) -> Vec<RestoredItem> {
         self.task.state.restored(&self.uid, list)
+    }
+
+    /// What wakes this task from another thread.
+    pub fn waker(&self) -> TaskWaker {
+        self.task.waker.clone()
+    }
+
+    pub(crate) fn async_threads(&self) -> usize {
+        self.task.async_threads
     }
 
     /// True once the attempt has been cancelled.

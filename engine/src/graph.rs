@@ -42,6 +42,7 @@ pub struct OperatorInfo {
     pub(crate) kind: &'static str,
     pub(crate) stateful: bool,
     pub(crate) index: bool,
+    pub(crate) asynchronous: bool,
     pub(crate) footprint: Footprint,
 }
 
@@ -62,13 +63,20 @@ impl OperatorInfo {
     }
 
     fn new(uid: Option<OperatorUid>, kind: &'static str, stateful: bool) -> Self {
-        OperatorInfo { uid, kind, stateful, index: false, footprint: Footprint::none() }
+        OperatorInfo { uid, kind, stateful, index: false, asynchronous: false, footprint: Footprint::none() }
     }
 
     /// The operator's state is a profile index: it gets the index's share of the memory, and no cache.
     #[must_use]
     pub fn index(mut self) -> Self {
         self.index = true;
+        self
+    }
+
+    /// The operator makes asynchronous [calls](crate::Calls): the plan counts the threads that they run on.
+    #[must_use]
+    pub fn asynchronous(mut self) -> Self {
+        self.asynchronous = true;
         self
     }
 
@@ -87,6 +95,7 @@ pub(crate) struct GraphOperator {
     pub(crate) kind: &'static str,
     pub(crate) stateful: bool,
     pub(crate) index: bool,
+    pub(crate) asynchronous: bool,
     pub(crate) footprint: Footprint,
 }
 
@@ -120,6 +129,8 @@ pub(crate) struct Graph {
     pub(crate) parallelism: usize,
     pub(crate) chaining: bool,
     pub(crate) channel_depth: usize,
+    /// Of the pool for asynchronous calls.
+    pub(crate) async_threads: usize,
     pub(crate) key_groups: u16,
     pub(crate) chains: Vec<Chain>,
     pub(crate) edges: Vec<GraphEdge>,
@@ -137,6 +148,8 @@ pub(crate) type GraphRef = Rc<RefCell<Graph>>;
 
 /// Batches per channel unless said otherwise: enough to keep both sides busy, little to align behind.
 const CHANNEL_DEPTH: usize = 8;
+/// Threads for asynchronous calls unless said otherwise: those wait for the outside, and a thread carries thousands that wait.
+const ASYNC_THREADS: usize = 2;
 
 impl Graph {
     pub(crate) fn new(name: &str) -> Self {
@@ -145,6 +158,7 @@ impl Graph {
             parallelism: std::thread::available_parallelism().map_or(1, usize::from),
             chaining: true,
             channel_depth: CHANNEL_DEPTH,
+            async_threads: ASYNC_THREADS,
             key_groups: weir_state::KEY_GROUPS,
             chains: Vec::new(),
             edges: Vec::new(),
@@ -227,8 +241,9 @@ impl Graph {
         });
         let number = self.operators;
         self.operators += 1;
-        let OperatorInfo { kind, stateful, index, footprint, .. } = info;
-        let operator = GraphOperator { number, uid: uid.clone(), kind, stateful, index, footprint };
+        let OperatorInfo { kind, stateful, index, asynchronous, footprint, .. } = info;
+        let uid_of = uid.clone();
+        let operator = GraphOperator { number, uid: uid_of, kind, stateful, index, asynchronous, footprint };
         self.chains[chain].operators.push(operator);
         uid
     }
@@ -263,6 +278,14 @@ impl Graph {
         }
     }
 
+    fn footprint_of(&self, operator: &GraphOperator) -> Footprint {
+        if !operator.asynchronous {
+            return operator.footprint.clone();
+        }
+        let pool = Footprint::process("threads of asynchronous calls", 0, self.async_threads);
+        operator.footprint.clone().and(pool.lowered_by("Job::async_threads"))
+    }
+
     /// The graph as plain data, unchecked.
     pub(crate) fn describe(&self) -> Plan {
         let chains = (self.standing())
@@ -273,7 +296,7 @@ impl Graph {
                         kind: o.kind,
                         stateful: o.stateful,
                         index: o.index,
-                        footprint: o.footprint.clone(),
+                        footprint: self.footprint_of(o),
                     })
                     .collect(),
                 parallelism: chain.parallelism.unwrap_or(self.parallelism),

@@ -55,7 +55,7 @@ mod watermarks;
 pub use checkpoint::{Checkpoints, StartFrom, StateBackend};
 #[doc(hidden)]
 pub use context::TaskContext;
-pub use context::{Counter, OperatorContext};
+pub use context::{Counter, OperatorContext, TaskWaker};
 pub use coordinator::{CheckpointAge, Failure, Health, RestartPolicy};
 pub use dead_letter::{BadRecords, DeadLetter};
 pub use element::{Barrier, Data, Either, Element, EndKind, Key, Keyed, Notice, Record};
@@ -63,8 +63,9 @@ pub use error::{Cause, Domain, Result, TaskError};
 pub use graph::OperatorInfo;
 pub use ids::{AttemptId, CheckpointId, OperatorUid, TaskId};
 pub use job::{Job, JobError, JobHandle, JobReport};
-pub use operator::{Closing, Collector, Operator};
+pub use operator::{Closing, Collector, HeldSignal, Operator};
 pub use pipe::{Pipe, Stage, Then};
+pub use runtime::calls::{CallId, Calls};
 pub use runtime::stats::{Activity, Committed, TaskReading};
 #[doc(hidden)]
 pub use runtime::task::{Seat, TaskBody};

@@ -19,6 +19,17 @@ pub trait Collector<T> {
     fn emit(&mut self, record: Record<T>) -> Result<()>;
 }
 
+/// A signal that an operator may let wait behind records that it has not given yet; see [`Operator::HOLDS_SIGNALS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldSignal {
+    /// Event time advances.
+    Watermark(Watermark),
+    /// Nothing will come for a while.
+    Idle,
+    /// Idleness is over.
+    Active,
+}
+
 /// A step of a stream. `Clone` is for the recipe: one copy per subtask and attempt is taken before `open`.
 ///
 /// *Order*: `open`; then `process` any number of times, interleaved with `on_batch_end`, `on_quiet`, `on_watermark` and
@@ -43,6 +54,10 @@ pub trait Collector<T> {
 pub trait Operator<In: Data>: Clone + Send + 'static {
     /// What it gives.
     type Out: Data;
+
+    /// Whether watermarks and idleness wait for the operator: it is given them by [`Operator::hold`], and they go downstream, and to
+    /// its side outputs, when it gives them back by [`Operator::release`]. Barriers and the end never wait so.
+    const HOLDS_SIGNALS: bool = false;
 
     /// Called once, before any record of any task flows. May block; an error fails the start and names this operator.
     ///
@@ -105,6 +120,28 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
     fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<Self::Out>) -> Result<()> {
         let _ = (watermark, out);
         Ok(())
+    }
+
+    /// Takes a signal in, with [`Operator::HOLDS_SIGNALS`] only; of a watermark `on_watermark` has been called before.
+    fn hold(&mut self, signal: HeldSignal) {
+        let _ = signal;
+    }
+
+    /// Called after each of the other methods that may give records, `hold` and `on_end` included, with
+    /// [`Operator::HOLDS_SIGNALS`] only, and again until it gives `None`: gives the records that go before the next signal which may
+    /// pass, then that signal. May wait for room, as `emit` may.
+    ///
+    /// # Errors
+    /// As for `process`.
+    fn release(&mut self, out: &mut impl Collector<Self::Out>) -> Result<Option<HeldSignal>> {
+        let _ = out;
+        Ok(None)
+    }
+
+    /// True while it wants no more input: then the task reads none, but goes on hearing orders (a source's barriers among them) and
+    /// calling `on_quiet`. What is behind the operator in the batch at hand comes all the same.
+    fn is_full(&self) -> bool {
+        false
     }
 
     /// Called at a barrier, before it goes downstream: what the operator knows now is what the checkpoint holds. Freezes

@@ -13,7 +13,7 @@ use crate::context::TaskContext;
 use crate::element::{Barrier, Data, EndKind, Notice, Record};
 use crate::error::{Result, TaskError};
 use crate::ids::OperatorUid;
-use crate::operator::{Closing, Collector, Operator};
+use crate::operator::{Closing, Collector, HeldSignal, Operator};
 use crate::protocol::ProtocolCheck;
 use crate::runtime::sync;
 use crate::runtime::task::TaskBody;
@@ -49,6 +49,10 @@ pub trait Stage<In>: Collector<In> + Send + 'static {
     /// The first time, in milliseconds since the epoch, at which an operator of the chain has something to do though nothing
     /// comes.
     fn wakes_at(&self) -> Option<i64> {
+        None
+    }
+    /// The first operator of the chain that wants no more input just now.
+    fn full(&self) -> Option<&OperatorUid> {
         None
     }
     /// Event time advances.
@@ -172,12 +176,50 @@ impl<Op, Next> Fused<Op, Next> {
     }
 }
 
+impl<Op, Next> Fused<Op, Next> {
+    /// Lets an operator that holds signals back give what it may: compiled to nothing for all others.
+    #[inline(always)]
+    fn release<In: Data>(&mut self) -> Result<()>
+    where
+        Op: Operator<In>,
+        Next: Stage<Op::Out>,
+    {
+        if Op::HOLDS_SIGNALS { self.release_held() } else { Ok(()) }
+    }
+
+    fn release_held<In: Data>(&mut self) -> Result<()>
+    where
+        Op: Operator<In>,
+        Next: Stage<Op::Out>,
+    {
+        let Fused { op, uid, next, .. } = self;
+        while let Some(signal) = blame(uid, || op.release(next))? {
+            match signal {
+                HeldSignal::Watermark(w) => {
+                    op.sides().map_or(Ok(()), |s| s.watermark(w))?;
+                    next.watermark(w)?;
+                }
+                HeldSignal::Idle => {
+                    op.sides().map_or(Ok(()), |s| s.idle())?;
+                    next.idle()?;
+                }
+                HeldSignal::Active => {
+                    op.sides().map_or(Ok(()), |s| s.active())?;
+                    next.active()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Collector<In> for Fused<Op, Next> {
     #[inline]
     fn emit(&mut self, record: Record<In>) -> Result<()> {
         self.check.passes();
         let Fused { op, uid, next, .. } = self;
-        blame(uid, || op.process(record, next))
+        blame(uid, || op.process(record, next))?;
+        self.release()
     }
 }
 
@@ -198,12 +240,14 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
     fn batch_end(&mut self) -> Result<()> {
         let Fused { op, uid, next, .. } = self;
         blame(uid, || op.on_batch_end(next))?;
+        self.release()?;
         self.next.batch_end()
     }
 
     fn quiet(&mut self) -> Result<()> {
         let Fused { op, uid, next, .. } = self;
         blame(uid, || op.on_quiet(next))?;
+        self.release()?;
         self.op.sides().map_or(Ok(()), |s| s.quiet())?;
         self.next.quiet()
     }
@@ -217,18 +261,34 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
         let Fused { op, uid, next, .. } = self;
         // Fire first, then let time pass downstream.
         blame(uid, || op.on_watermark(w, next))?;
+        if Op::HOLDS_SIGNALS {
+            self.op.hold(HeldSignal::Watermark(w));
+            return self.release();
+        }
         self.op.sides().map_or(Ok(()), |s| s.watermark(w))?;
         self.next.watermark(w)
     }
 
+    fn full(&self) -> Option<&OperatorUid> {
+        if self.op.is_full() { Some(&self.uid) } else { self.next.full() }
+    }
+
     fn idle(&mut self) -> Result<()> {
         self.check.passes();
+        if Op::HOLDS_SIGNALS {
+            self.op.hold(HeldSignal::Idle);
+            return self.release();
+        }
         self.op.sides().map_or(Ok(()), |s| s.idle())?;
         self.next.idle()
     }
 
     fn active(&mut self) -> Result<()> {
         self.check.passes();
+        if Op::HOLDS_SIGNALS {
+            self.op.hold(HeldSignal::Active);
+            return self.release();
+        }
         self.op.sides().map_or(Ok(()), |s| s.active())?;
         self.next.active()
     }
@@ -244,6 +304,7 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
         self.check.end();
         let Fused { op, uid, next, .. } = self;
         blame(uid, || op.on_end(kind, next))?;
+        self.release()?;
         self.snapshot(Barrier::LAST)?;
         self.op.sides().map_or(Ok(()), |s| s.end(kind))?;
         self.next.end(kind)

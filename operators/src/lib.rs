@@ -17,13 +17,16 @@
 //! [`interval_join`](prelude::JoinOps::interval_join), [`temporal_join`](prelude::JoinOps::temporal_join), and over windows
 //! [`join`](prelude::WindowJoinOps::join) and [`co_group`](prelude::WindowJoinOps::co_group); beside rules that every subtask has,
 //! [`process`](prelude::BroadcastOps::process) and [`process_keyed`](prelude::KeyedBroadcastOps::process_keyed).
+//! *To the outside*: [`map_async`](prelude::AsyncOps::map_async) and [`lookup_join`](prelude::AsyncOps::lookup_join) make a call per
+//! record, many at a time, on threads that are not the task's.
 //!
 //! Event times are milliseconds since the Unix epoch, negative ones included. State lies in the store of the subtask that
-//! owns its key, in checkpoints, and comes back from these whatever the parallelism; each operator says what it keeps. No
-//! operator here starts a thread, takes a lock per record or reads a clock per record.
+//! owns its key, in checkpoints, and comes back from these whatever the parallelism; each operator says what it keeps. But for
+//! async I/O no operator here starts a thread, takes a lock per record or reads a clock per record.
 
 pub mod aggregate;
 pub mod argument;
+pub mod async_io;
 pub mod broadcast;
 pub mod co_process;
 pub mod deduplicate;

@@ -9,6 +9,9 @@ pub use crate::aggregate::{
     Aggregate, approx_distinct, avg, collect, count, count_where, distinct, distinct_of, max, max_by, min,
     min_by, reduce, sum, top,
 };
+pub use crate::async_io::{
+    AsyncFunction, AsyncIo, AsyncOps, CallCache, CallError, FailedCall, FailedCalls, Lookup, Retry,
+};
 pub use crate::broadcast::{BroadcastFunction, BroadcastOps, KeyedBroadcastFunction, KeyedBroadcastOps};
 pub use crate::co_process::CoProcessFunction;
 pub use crate::deduplicate::Keep;

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::checkpoint::StateEnv;
-use crate::context::TaskContext;
+use crate::context::{TaskContext, TaskWaker};
 use crate::graph::Graph;
 use crate::ids::TaskId;
 use crate::job::JobError;
@@ -45,6 +45,8 @@ pub(crate) fn make_tasks(
                 key_groups: plan.key_groups,
                 clock: clock.clone(),
                 cancel: cancel.clone(),
+                waker: TaskWaker::default(),
+                async_threads: graph.async_threads,
             };
             // An operator's `clone` is user code too.
             let recipe = written.recipe.as_ref();

@@ -136,6 +136,10 @@ impl Input<Value> for Eager {
         Ok(ended.map_or(Turn::Quiet, Turn::End))
     }
 
+    fn next_order(&mut self, _: &mut Vec<Record<Value>>, _: &TaskContext, _: &Mailbox) -> Result<Turn> {
+        Ok(Turn::Quiet)
+    }
+
     fn wait(&mut self, cx: &TaskContext, mail: &Mailbox, most: Option<Duration>) -> Result<()> {
         wait_any(&self.inputs, |i| self.open[i], &mail.bell, &cx.cancel, most)
     }
@@ -153,6 +157,15 @@ impl Input<Value> for Deaf {
 
     fn next(&mut self, batch: &mut Vec<Record<Value>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn> {
         self.0.next(batch, cx, mail)
+    }
+
+    fn next_order(
+        &mut self,
+        batch: &mut Vec<Record<Value>>,
+        cx: &TaskContext,
+        mail: &Mailbox,
+    ) -> Result<Turn> {
+        self.0.next_order(batch, cx, mail)
     }
 
     fn wait(&mut self, cx: &TaskContext, mail: &Mailbox, most: Option<Duration>) -> Result<()> {

@@ -112,6 +112,30 @@ impl Job {
         self
     }
 
+    /// Threads that the asynchronous calls of its operators run on (default: 2), if it has such. All jobs of a process share one
+    /// pool: it is as large as the job says that starts it, and goes with the last one that uses it. The plan refuses 0.
+    ///
+    /// ```
+    /// # use weir_engine::{OperatorInfo, prelude::*, testkit::*};
+    /// let job = Job::named("asks").parallelism(1).async_threads(3);
+    /// let numbers = job.source("in", ScriptSource::of([(1, 0)])).without_event_time();
+    /// numbers.transform(OperatorInfo::stateless("asks").asynchronous(), Probe::new()).sink("out", NullSink);
+    /// assert_eq!(job.plan()?.client_threads(), 3);
+    /// # Ok::<(), JobError>(())
+    /// ```
+    #[must_use]
+    pub fn async_threads(self, n: usize) -> Self {
+        {
+            let mut graph = self.graph.borrow_mut();
+            graph.async_threads = n;
+            if n == 0 {
+                let reason = "it has no threads for asynchronous calls: give it one at least".to_owned();
+                graph.mistake(PlanError::Argument { uid: "async_threads".to_owned(), reason });
+            }
+        }
+        self
+    }
+
     /// What its process may take in memory and threads, and how that is divided ([`MemoryConfig`] shows it; default: the
     /// cgroup's limit, else what the machine has). A job that cannot fit is refused when it starts.
     #[must_use]

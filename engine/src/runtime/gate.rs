@@ -118,6 +118,22 @@ impl<T, I: Inputs<T>> Gate<T, I> {
     }
 }
 
+impl<T, I: Inputs<T>> Gate<T, I> {
+    /// A gate takes no orders: barriers and the end arrive in the stream. It only hears what became of checkpoints.
+    fn hear(&mut self, cx: &TaskContext, mail: &Mailbox) -> Option<Turn> {
+        while let Some(control) = mail.take() {
+            if let Control::Notice(notice) = control {
+                if let Notice::Aborted(checkpoint) = notice {
+                    self.aligner.abort(Barrier { checkpoint });
+                    cx.stats.aligning(Vec::new());
+                }
+                return Some(Turn::Notice(notice));
+            }
+        }
+        None
+    }
+}
+
 impl<T: Send, I: Inputs<T>> Input<T> for Gate<T, I> {
     fn open(&mut self, cx: &TaskContext) -> Result<()> {
         let capacity = self.inputs.capacity();
@@ -126,15 +142,8 @@ impl<T: Send, I: Inputs<T>> Input<T> for Gate<T, I> {
     }
 
     fn next(&mut self, batch: &mut Vec<Record<T>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn> {
-        // A gate takes no orders: barriers and the end arrive in the stream. It only hears what became of checkpoints.
-        while let Some(control) = mail.take() {
-            if let Control::Notice(notice) = control {
-                if let Notice::Aborted(checkpoint) = notice {
-                    self.aligner.abort(Barrier { checkpoint });
-                    cx.stats.aligning(Vec::new());
-                }
-                return Ok(Turn::Notice(notice));
-            }
+        if let Some(turn) = self.hear(cx, mail) {
+            return Ok(turn);
         }
         loop {
             if let Some(turn) = self.pending.pop_front() {
@@ -180,6 +189,11 @@ impl<T: Send, I: Inputs<T>> Input<T> for Gate<T, I> {
                 return Ok(Turn::Quiet);
             }
         }
+    }
+
+    fn next_order(&mut self, _: &mut Vec<Record<T>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn> {
+        let turn = self.hear(cx, mail).or_else(|| self.pending.pop_front());
+        Ok(turn.unwrap_or(Turn::Quiet))
     }
 
     fn wait(&mut self, cx: &TaskContext, mail: &Mailbox, most: Option<Duration>) -> Result<()> {

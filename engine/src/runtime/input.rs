@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::context::TaskContext;
 use crate::element::{Barrier, EndKind, Notice, Record};
 use crate::error::Result;
+use crate::ids::OperatorUid;
 use crate::operator::Closing;
 use crate::runtime::mail::Mailbox;
 use crate::time::Watermark;
@@ -61,6 +62,21 @@ pub(crate) trait Input<T>: Send {
 
     /// The next turn, without waiting. `batch` comes in empty and is filled for [`Turn::Batch`].
     fn next(&mut self, batch: &mut Vec<Record<T>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn>;
+
+    /// The next turn when the chain wants no input: orders, and what was taken in already; nothing is read.
+    fn next_order(&mut self, batch: &mut Vec<Record<T>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn>;
+
+    /// After [`Turn::Quiet`] when the chain of `full` wants no input: waits for mail, or to be woken. Hears cancellation.
+    fn wait_for_room(
+        &mut self,
+        full: &OperatorUid,
+        cx: &TaskContext,
+        mail: &Mailbox,
+        most: Option<Duration>,
+    ) -> Result<()> {
+        let _blocked = cx.stats.blocked(full);
+        if mail.has_mail() { Ok(()) } else { mail.bell.wait(most, &cx.cancel) }
+    }
 
     /// After [`Turn::Quiet`]: waits until there may be something to do, `most` at most when given. Hears mail and
     /// cancellation.

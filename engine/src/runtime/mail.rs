@@ -86,6 +86,8 @@ struct Letterbox {
 pub(crate) struct Mailbox {
     letters: Arc<Letterbox>,
     pub(crate) bell: Bell,
+    /// For whoever else may wake the task.
+    pub(crate) ringer: Ringer,
 }
 
 /// Posts mail to one task; never waits and is never refused.
@@ -98,7 +100,8 @@ pub(crate) struct MailSender {
 pub(crate) fn mailbox() -> (MailSender, Mailbox) {
     let letters = Arc::new(Letterbox::default());
     let (ringer, bell) = bell();
-    (MailSender { letters: letters.clone(), ringer }, Mailbox { letters, bell })
+    let sender = MailSender { letters: letters.clone(), ringer: ringer.clone() };
+    (sender, Mailbox { letters, bell, ringer })
 }
 
 impl MailSender {

@@ -4,6 +4,7 @@ pub(crate) mod actor;
 pub(crate) mod address;
 pub(crate) mod align;
 pub(crate) mod batch_size;
+pub(crate) mod calls;
 pub(crate) mod channel;
 #[cfg(feature = "explore")]
 mod channel_explore;

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
-use crate::context::TaskContext;
+use crate::context::{TaskContext, TaskWaker};
 use crate::error::{Result, TaskError};
 use crate::pipe::{panic_message, panicked_in};
 use crate::runtime::mail::Mailbox;
@@ -27,7 +27,8 @@ pub(crate) fn spawn(
 
 /// The whole life of a task, on the calling thread.
 pub(crate) fn live(pump: Pump, ready: impl Fn(), done: impl FnOnce(Result<()>)) {
-    let Pump { body, cx, mail } = pump;
+    let Pump { body, mut cx, mail } = pump;
+    cx.waker = TaskWaker::of(mail.ringer.clone());
     let run = || body.run(Seat { cx: &cx, mail: &mail, ready: &ready });
     // What a panic may have left half done is dropped inside `run`, unread.
     let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {

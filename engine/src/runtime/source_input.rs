@@ -285,6 +285,28 @@ where
         Ok(turn)
     }
 
+    fn next_order(&mut self, _: &mut Vec<Record<S::Out>>, cx: &TaskContext, mail: &Mailbox) -> Result<Turn> {
+        // It could not read: that is no silence of its splits.
+        let now = cx.clock.elapsed();
+        self.time.reading.back(now);
+        self.time.reading.left(now);
+        if std::mem::take(&mut self.waiting) {
+            return Ok(Turn::Batch);
+        }
+        while let Some(control) = mail.take() {
+            self.on_mail(control);
+        }
+        if self.pending.is_empty()
+            && let Some(b) = self.source.external_barrier()
+        {
+            self.barrier(b);
+        }
+        match self.pending.pop_front() {
+            Some(turn) => self.pass(turn),
+            None => Ok(Turn::Quiet),
+        }
+    }
+
     fn wait(&mut self, cx: &TaskContext, mail: &Mailbox, most: Option<Duration>) -> Result<()> {
         // Held back by those that are slower: that is pressure, not want of input.
         let _waiting = if self.held { cx.stats.blocked(&self.settings.uid) } else { cx.stats.idle() };

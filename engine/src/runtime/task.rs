@@ -102,7 +102,11 @@ fn turns<T: Data, C: Stage<T>>(
         if cx.cancel.is_cancelled() {
             return Err(TaskError::cancelled());
         }
-        match input.next(&mut batch, cx, mail)? {
+        let turn = match chain.full() {
+            None => input.next(&mut batch, cx, mail)?,
+            Some(_) => input.next_order(&mut batch, cx, mail)?,
+        };
+        match turn {
             Turn::Batch => {
                 chain.prefetch(&batch)?;
                 TaskStats::add(&cx.stats.records_in, batch.len() as u64);
@@ -114,7 +118,11 @@ fn turns<T: Data, C: Stage<T>>(
             }
             Turn::Quiet => {
                 chain.quiet()?;
-                input.wait(cx, mail, at_most(chain.wakes_at(), cx))?;
+                let most = at_most(chain.wakes_at(), cx);
+                match chain.full() {
+                    None => input.wait(cx, mail, most)?,
+                    Some(full) => input.wait_for_room(full, cx, mail, most)?,
+                }
             }
             Turn::Watermark(w) => {
                 cx.state.watermark(w);

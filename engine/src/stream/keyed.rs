@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::graph::{Asked, From, OperatorInfo};
 use crate::operator::{Collector, Operator};
 use crate::pipe::{Before, Pipe, Then};
-use crate::plan::{Partitioning, PlanError};
+use crate::plan::Partitioning;
 use crate::runtime::edge::Edge;
 use crate::runtime::exchange::KeyedExchange;
 use crate::stream::{Head, Stream};
@@ -127,11 +127,7 @@ impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> KeyedStream<K, T, P> {
     /// starts should be. Used by the extension traits of `weir-operators`.
     #[must_use]
     pub fn require(self, uid: &str, argument: std::result::Result<(), impl std::fmt::Display>) -> Self {
-        if let Err(reason) = argument {
-            let (uid, reason) = (uid.to_owned(), reason.to_string());
-            self.stream.graph.borrow_mut().mistake(PlanError::Argument { uid, reason });
-        }
-        self
+        KeyedStream { stream: self.stream.require(uid, argument) }
     }
 
     /// Adds an operator that sees each record with its key. Used by the extension traits of `weir-operators`.

@@ -179,6 +179,17 @@ impl<T: Data, P: Pipe<Out = T>> Stream<T, P> {
         }
     }
 
+    /// Refuses the plan when an argument of the operator `uid` makes no sense: a mistake that can be told before anything
+    /// starts should be. Used by the extension traits of `weir-operators`.
+    #[must_use]
+    pub fn require(self, uid: &str, argument: Result<(), impl std::fmt::Display>) -> Self {
+        if let Err(reason) = argument {
+            let (uid, reason) = (uid.to_owned(), reason.to_string());
+            self.graph.borrow_mut().mistake(PlanError::Argument { uid, reason });
+        }
+        self
+    }
+
     fn ends(self, how: Partitioning) -> Stream<T> {
         let Stream { graph, chain, pipe, sealed } = self;
         // Right behind a boundary nothing has to run in between: the edge that leads here is spread so.

@@ -1,4 +1,5 @@
 //! `OpHarness`: one operator driven by hand, element by element, with everything it gives collected.
+//! (over 400 lines: all that can happen to an operator, each with its example)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use crate::context::OperatorContext;
 use crate::element::{Barrier, Data, Element, EndKind, Notice, Record};
 use crate::error::Result;
 use crate::ids::CheckpointId;
-use crate::operator::{Closing, Collector, Operator};
+use crate::operator::{Closing, Collector, HeldSignal, Operator};
 use crate::protocol::ProtocolCheck;
 use crate::runtime::channel::{Peeked, Rx};
 use crate::runtime::edge::{Edge, LayEdge, Partitioning};
@@ -73,13 +74,22 @@ impl Drop for Saved {
     }
 }
 
-/// Records collected in memory.
+/// Something that an operator gave, or let pass; [`OpHarness::take_given`] tells them in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given<T> {
+    /// A record.
+    Record(Record<T>),
+    /// A signal that went downstream.
+    Signal(HeldSignal),
+}
+
+/// What came out, collected in memory.
 #[derive(Debug)]
-struct Collected<T>(Vec<Record<T>>);
+struct Collected<T>(Vec<Given<T>>);
 
 impl<T> Collector<T> for Collected<T> {
     fn emit(&mut self, record: Record<T>) -> Result<()> {
-        self.0.push(record);
+        self.0.push(Given::Record(record));
         Ok(())
     }
 }
@@ -161,8 +171,83 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         self.check.passes();
         for (value, ms) in records {
             self.op.process(Record { value, time: EventTime(ms) }, &mut self.out)?;
+            self.release()?;
         }
-        self.op.on_batch_end(&mut self.out)
+        self.op.on_batch_end(&mut self.out)?;
+        self.release()
+    }
+
+    /// Lets an operator that holds signals back give what it may, as a task does after each call.
+    fn release(&mut self) -> Result<()> {
+        if Op::HOLDS_SIGNALS {
+            while let Some(signal) = self.op.release(&mut self.out)? {
+                self.pass(signal)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A signal goes on, to the side outputs too.
+    fn pass(&mut self, signal: HeldSignal) -> Result<()> {
+        self.out.0.push(Given::Signal(signal));
+        self.op.sides().map_or(Ok(()), |s| match signal {
+            HeldSignal::Watermark(w) => s.watermark(w),
+            HeldSignal::Idle => s.idle(),
+            HeldSignal::Active => s.active(),
+        })
+    }
+
+    /// A signal comes.
+    fn signal(&mut self, signal: HeldSignal) -> Result<()> {
+        if !Op::HOLDS_SIGNALS {
+            return self.pass(signal);
+        }
+        self.op.hold(signal);
+        self.release()
+    }
+
+    /// Nothing will come for a while; `false` ends that.
+    ///
+    /// # Errors
+    /// As for `send`.
+    pub fn idle(&mut self, idle: bool) -> Result<()> {
+        self.check.passes();
+        self.signal(if idle { HeldSignal::Idle } else { HeldSignal::Active })
+    }
+
+    /// True while the operator wants no more input.
+    pub fn is_full(&self) -> bool {
+        self.op.is_full()
+    }
+
+    /// Nothing comes, for as long as it takes until `done`, which is asked every millisecond after [`OpHarness::quiet`]: for
+    /// operators that other threads give something to do.
+    ///
+    /// # Errors
+    /// As for `send`.
+    ///
+    /// # Panics
+    /// When that is not so within `most`; the message says `what` was waited for.
+    pub fn quiet_until(
+        &mut self,
+        most: Duration,
+        what: &str,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> Result<()> {
+        let began = std::time::Instant::now();
+        loop {
+            self.quiet()?;
+            if done(self) {
+                return Ok(());
+            }
+            assert!(began.elapsed() < most, "not within {most:?}: {what}");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// How many records it gave that were not taken yet.
+    pub fn given(&self) -> usize {
+        self.out.0.iter().filter(|given| matches!(given, Given::Record(_))).count()
     }
 
     /// No input is ready.
@@ -171,6 +256,7 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
     /// As for `send`.
     pub fn quiet(&mut self) -> Result<()> {
         self.op.on_quiet(&mut self.out)?;
+        self.release()?;
         self.op.sides().map_or(Ok(()), |s| s.quiet())
     }
 
@@ -229,7 +315,7 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         self.check.watermark(Watermark(ms));
         self.cx.task_context().state.watermark(Watermark(ms));
         self.op.on_watermark(Watermark(ms), &mut self.out)?;
-        self.op.sides().map_or(Ok(()), |s| s.watermark(Watermark(ms)))
+        self.signal(HeldSignal::Watermark(Watermark(ms)))
     }
 
     /// Checkpoint `id` cuts here.
@@ -288,6 +374,7 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         }
         self.check.end();
         self.op.on_end(kind, &mut self.out)?;
+        self.release()?;
         self.frozen = Snapshot::default();
         self.op.snapshot(Barrier::LAST, &mut self.frozen)?;
         self.op.sides().map_or(Ok(()), |s| s.end(kind))?;
@@ -304,8 +391,24 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         Saved::write(&self.cx, frozen)
     }
 
-    /// Takes what the operator gave since the last call.
+    /// Takes what the operator gave since the last call, without the signals.
     pub fn take(&mut self) -> Vec<Record<Op::Out>> {
+        let record = |given| if let Given::Record(record) = given { Some(record) } else { None };
+        self.take_given().into_iter().filter_map(record).collect()
+    }
+
+    /// Takes what the operator gave since the last call, and the signals that went downstream between.
+    ///
+    /// ```
+    /// # use weir_engine::{EventTime, HeldSignal, Record, Watermark, testkit::{Given, OpHarness, Probe}};
+    /// let mut harness = OpHarness::new(Probe::new())?;
+    /// harness.send("a", 1)?;
+    /// harness.watermark(2)?;
+    /// let watermark = Given::Signal(HeldSignal::Watermark(Watermark(2)));
+    /// assert_eq!(harness.take_given(), [Given::Record(Record::new("a", EventTime(1))), watermark]);
+    /// # Ok::<(), weir_engine::TaskError>(())
+    /// ```
+    pub fn take_given(&mut self) -> Vec<Given<Op::Out>> {
         std::mem::take(&mut self.out.0)
     }
 

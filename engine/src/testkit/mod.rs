@@ -6,14 +6,14 @@ mod jobs;
 mod script;
 
 pub use clock::ManualClock;
-pub use harness::{OpHarness, Saved, SideProbe};
+pub use harness::{Given, OpHarness, Saved, SideProbe};
 pub use jobs::{run_within, thread_names, until};
 pub use script::{Line, NullSink, Probe, ScriptSource, Seen};
 
 use std::sync::Arc;
 
 use crate::checkpoint::{RestoreFrom, StateEnv};
-use crate::context::{OperatorContext, TaskContext};
+use crate::context::{OperatorContext, TaskContext, TaskWaker};
 use crate::ids::{AttemptId, TaskId};
 use crate::runtime::channel::cancellation;
 use crate::runtime::stats::TaskStats;
@@ -59,6 +59,8 @@ pub(crate) fn task_context(chain: &str) -> TaskContext {
         key_groups: weir_state::KEY_GROUPS,
         clock: SystemClock::shared(),
         cancel,
+        waker: TaskWaker::default(),
+        async_threads: 2,
         state: TaskState::new(task, 0, 1, Arc::new(StateEnv::in_memory(RestoreFrom::Nothing))),
     }
 }

@@ -1,0 +1,103 @@
+//! What is under way at a barrier is asked for again after a restore, and waited for at the end.
+
+use super::*;
+
+#[test]
+fn a_barrier_waits_for_no_answer_and_the_call_is_made_again_at_any_parallelism() {
+    let outside = Outside::default();
+    let io = || AsyncIo::<u64, u64, String>::ordered(8, SECOND);
+    let mut h = OpHarness::new(operator(outside.function(), io())).unwrap();
+    // One is given, one answered behind an open one, and some have no room.
+    h.batch((0..20).map(|n| (n, n as i64))).unwrap();
+    h.watermark(19).unwrap();
+    h.batch((20..30).map(|n| (n, n as i64))).unwrap();
+    outside.answer(0, Ok(0));
+    until_given(&mut h, 1);
+    outside.answer(2, Ok(2));
+    let first = h.save(1).unwrap();
+    assert_eq!(h.take_values(), [0]);
+    // What leaves the operator leaves the state.
+    outside.answer(1, Ok(1));
+    until_given(&mut h, 2);
+    let second = h.save(2).unwrap();
+    assert_eq!(h.take_values(), [1, 2]);
+    drop(h);
+    for (saved, left) in [(&first, 1..30), (&second, 3..30)] {
+        for parallelism in [1, 2, 7] {
+            let outside = Outside::default();
+            let mut again: Vec<_> = (0..parallelism)
+                .map(|n| {
+                    OpHarness::restored(operator(outside.function(), io()), &[saved], n, parallelism).unwrap()
+                })
+                .collect();
+            // Saved again before any answer: nothing is lost.
+            let saved: Vec<_> = again.iter_mut().map(|h| h.save(3).unwrap()).collect();
+            drop(again);
+            let outside = Outside::default();
+            let saved: Vec<_> = saved.iter().collect();
+            let mut all = Vec::new();
+            let mut h = OpHarness::restored(operator(outside.function(), io()), &saved, 0, 1).unwrap();
+            assert!(h.is_full(), "what is owed comes first");
+            h.quiet().unwrap();
+            for n in left.clone() {
+                outside.answer(n, Ok(n));
+                h.quiet_until(SOON, "an answer", |h| h.given() > 0).unwrap();
+                all.extend(h.take_given());
+            }
+            let mut expected: Vec<_> = left.clone().map(record).collect();
+            // The watermark that had not left comes again in its place.
+            expected.insert(20 - left.start as usize, watermark(19));
+            assert_eq!(all, expected, "parallelism {parallelism}");
+            h.watermark(i64::MAX).unwrap();
+            assert_eq!(h.take_given(), [watermark(i64::MAX)]);
+        }
+    }
+}
+
+#[test]
+fn the_end_waits_for_what_is_under_way() {
+    for kind in [EndKind::Flush, EndKind::Keep] {
+        let outside = Outside::default();
+        let (mut h, _) = by_hand(outside.function(), unordered());
+        h.batch((0..9).map(|n| (n, n as i64))).unwrap();
+        let answers = outside.clone();
+        let answering =
+            std::thread::Builder::new().spawn(move || (0..9).for_each(|n| answers.answer(n, Ok(n)))).unwrap();
+        h.end(kind).unwrap();
+        answering.join().unwrap();
+        let given = h.take_given();
+        let flushed = usize::from(kind == EndKind::Flush);
+        assert_eq!(given.len(), 9 + flushed);
+        assert_eq!(given.last() == Some(&watermark(i64::MAX)), flushed == 1);
+    }
+}
+
+#[test]
+fn behind_a_key_by_a_call_is_made_again_where_its_key_is() {
+    use weir_engine::Keyed;
+    use weir_state::{KEY_GROUPS, key_hash};
+
+    let keyed = |n: u64| Keyed { hash: key_hash(&(n % 50)), key: n % 50, value: n };
+    let io = || AsyncIo::<u64, u64, String>::unordered(1_000, SECOND * 60);
+    let op = |outside: &Outside| keyed::KeyedCalls::<u64, _, _>::new(operator(outside.function(), io()));
+    let mut h = OpHarness::new(op(&Outside::default())).unwrap();
+    h.batch((0..300).map(|n| (keyed(n), n as i64))).unwrap();
+    let saved = h.save(1).unwrap();
+    drop(h);
+    let mut all = Vec::new();
+    for subtask in 0..3 {
+        let outside = Outside::default();
+        let mut h = OpHarness::restored(op(&outside), &[&saved], subtask, 3).unwrap();
+        let own = |n: &u64| key_hash(&(n % 50)).group(KEY_GROUPS).subtask(KEY_GROUPS, 3) == subtask;
+        let owned: Vec<u64> = (0..300).filter(own).collect();
+        h.quiet().unwrap();
+        owned.iter().for_each(|n| outside.answer(*n, Ok(*n)));
+        h.quiet_until(SOON, "its own", |h| h.given() == owned.len()).unwrap();
+        let mut given = h.take_values();
+        given.sort_unstable();
+        assert_eq!(given, owned);
+        assert_eq!(outside.calls(), owned.len());
+        all.extend(given);
+    }
+    assert_eq!(all.len(), 300);
+}

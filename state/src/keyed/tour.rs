@@ -42,7 +42,7 @@ impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
         let mut room = most;
         for (at, tier) in [&mut self.live, &mut self.settled].into_iter().enumerate() {
             let here = tour.left[at].min(room);
-            tier.walk(&mut tour.cursors[at], here, |entry| {
+            tier.walk(&mut tour.cursors[at], here, |entry, _| {
                 visit(&entry.key, &entry.cell.value);
                 Walk::Keep
             });
@@ -50,11 +50,11 @@ impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
             room -= here;
         }
         if let Some(pending) = &self.pending {
-            let all = pending.generation.entries.visit_on(&mut tour.frozen, |entry| {
+            let all = pending.generation.entries.visit_on(&mut tour.frozen, |entry, marks| {
                 if room == 0 {
                     return false;
                 }
-                if entry.flags & SHADOWED == 0 {
+                if *marks & SHADOWED == 0 {
                     room -= 1;
                     visit(&entry.key, &entry.cell.value);
                 }

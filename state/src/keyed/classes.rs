@@ -176,7 +176,7 @@ impl<E> Classes<E> {
         marks: u8,
         slot_of: impl Fn(&E) -> u64 + Copy,
     ) -> Place {
-        if self.mask == 0 && self.len == self.small {
+        if self.outgrown_by(1) {
             self.spread(slot_of);
         }
         let class = class_of(slot, self.mask);
@@ -196,6 +196,11 @@ impl<E> Classes<E> {
         let removed = self.tables[class].remove(slot, same)?;
         self.len -= 1;
         Some(removed)
+    }
+
+    /// True when it is one table, and would be too large for that with so many more entries.
+    pub(super) fn outgrown_by(&self, more: usize) -> bool {
+        self.mask == 0 && self.len + more > self.small
     }
 
     /// From one class to all of them.

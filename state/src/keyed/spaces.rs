@@ -124,7 +124,9 @@ impl<K: Key, V: State> Spaces<K, V> {
         }
         let map = self.closed.remove(&namespace).unwrap_or_else(|| {
             let mut cache = Cache::new(self.home.clone(), Some(namespace), Groups::default());
-            cache.live = self.spare.take().unwrap_or_default();
+            if let Some(spare) = self.spare.take() {
+                cache.live = spare;
+            }
             StateMap { cache }
         });
         self.place(namespace, map)
@@ -166,7 +168,9 @@ impl<K: Key, V: State> Spaces<K, V> {
         let Some(space) = self.open.remove(&namespace) else { return };
         let Some(mut map) = self.maps[space.0].map.take() else { return };
         self.free.push(space);
-        self.spare = Some(std::mem::take(&mut map.cache.live).emptied());
+        // Nobody counts it: what takes much of the budget is not kept.
+        let live = std::mem::take(&mut map.cache.live);
+        self.spare = (live.bytes() <= self.home.ledger.limit / 8).then(|| live.emptied());
         map.clear();
         if !map.cache.has_left_no_trace() {
             self.closed.insert(namespace, map);

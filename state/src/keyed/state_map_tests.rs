@@ -176,6 +176,27 @@ fn memory_stays_within_the_budget() {
 }
 
 #[test]
+fn what_settles_bit_by_bit_is_spread_over_classes_too() {
+    let mut bench = Bench::new(KINDS[0], 4 << 20);
+    let store = bench.store(0..8, &[]);
+    let mut map = store.state_map(Table::<u64, u64>::new("sums")).unwrap();
+    for barrier in 0..40_u64 {
+        for key in barrier * 500..(barrier + 1) * 500 {
+            map.insert(key_hash(&key), key, key).unwrap();
+        }
+        let mut snapshot = Snapshot::default();
+        map.freeze(&mut snapshot).unwrap();
+        bench.write_out(&store, snapshot);
+        map.batch_end().unwrap();
+    }
+    map.batch_end().unwrap();
+    let settled = &map.cache.settled;
+    assert!(settled.len() >= 19_000, "{map:?}");
+    assert_eq!(settled.classes(), 64);
+    assert!(settled.bytes() < settled.len() * 18 * 2, "{map:?}");
+}
+
+#[test]
 fn large_values_are_counted() {
     let budget = 4 << 20;
     let mut bench = Bench::new(KINDS[1], budget);

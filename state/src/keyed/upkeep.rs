@@ -203,7 +203,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
                 }
                 after == After::Keep
             });
-            if thaw.tables.len() > self.settled.classes() {
+            if thaw.tables.len() > self.settled.classes() || self.settled.outgrown_by(table.len()) {
                 self.settled.spread(slot_of);
             }
             if thaw.tables.len() == self.settled.classes() {

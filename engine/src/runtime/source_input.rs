@@ -289,7 +289,7 @@ where
         // It could not read: that is no silence of its splits.
         let now = cx.clock.elapsed();
         self.time.reading.back(now);
-        self.time.reading.left(now);
+        self.time.reading.held(now);
         if std::mem::take(&mut self.waiting) {
             return Ok(Turn::Batch);
         }
@@ -327,5 +327,47 @@ where
         if std::mem::take(&mut self.opened) {
             closing(&self.settings.uid, || self.source.close(outcome));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::mail::mailbox;
+    use crate::runtime::timestamps::SourceTime;
+    use crate::testkit::{ManualClock, ScriptSource, task_context};
+
+    #[test]
+    fn while_the_chain_wants_no_input_no_split_falls_silent() {
+        let settings = SourceSettings {
+            uid: "in".into(),
+            max_rate: None,
+            bad_records: BadRecords::default(),
+            dead_letters: SideSlot::default(),
+            quarantine: SideSlot::default(),
+        };
+        let source = ScriptSource::of([(1, 0)]).endless();
+        let watermarks = Watermarks::monotonic().idle_after(Duration::from_millis(100));
+        let mut input = SourceInput::new(source, SourceTime, watermarks, settings, Shared::default());
+        let (clock, (_sender, mail)) = (ManualClock::at(0), mailbox());
+        let cx = TaskContext { clock: Arc::new(clock.clone()), ..task_context("in") };
+        let mut batch = Vec::new();
+        input.open(&cx).unwrap();
+        assert_eq!(input.next(&mut batch, &cx, &mail).unwrap(), Turn::Batch);
+        // Each look comes sooner than a turn of the chain that would count as a stall.
+        for _ in 0..100 {
+            clock.advance(Duration::from_millis(15));
+            assert_eq!(input.next_order(&mut batch, &cx, &mail).unwrap(), Turn::Quiet);
+        }
+        let mut says_idle = || {
+            let mut turns = std::iter::from_fn(|| {
+                batch.clear();
+                Some(input.next(&mut batch, &cx, &mail).unwrap()).filter(|turn| *turn != Turn::Quiet)
+            });
+            turns.any(|turn| turn == Turn::Idle)
+        };
+        assert!(!says_idle());
+        clock.advance(Duration::from_millis(100));
+        assert!(says_idle(), "now it could be read, and gave nothing");
     }
 }

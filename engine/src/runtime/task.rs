@@ -102,9 +102,11 @@ fn turns<T: Data, C: Stage<T>>(
         if cx.cancel.is_cancelled() {
             return Err(TaskError::cancelled());
         }
-        let turn = match chain.full() {
-            None => input.next(&mut batch, cx, mail)?,
-            Some(_) => input.next_order(&mut batch, cx, mail)?,
+        let was_full = chain.full().is_some();
+        let turn = if was_full {
+            input.next_order(&mut batch, cx, mail)?
+        } else {
+            input.next(&mut batch, cx, mail)?
         };
         match turn {
             Turn::Batch => {
@@ -120,6 +122,8 @@ fn turns<T: Data, C: Stage<T>>(
                 chain.quiet()?;
                 let most = at_most(chain.wakes_at(), cx);
                 match chain.full() {
+                    // It has room again: whether there is input was not asked in this turn.
+                    None if was_full => {}
                     None => input.wait(cx, mail, most)?,
                     Some(full) => input.wait_for_room(full, cx, mail, most)?,
                 }
@@ -185,5 +189,95 @@ fn last_checkpoint<T: Data, C: Stage<T>>(
             Some(_) => {}
             None => mail.bell.wait(None, &cx.cancel)?,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::element::EndKind;
+    use crate::ids::OperatorUid;
+    use crate::operator::Collector;
+    use crate::runtime::mail::mailbox;
+    use crate::testkit::task_context;
+    use crate::time::EventTime;
+
+    /// Full from a record on, until it is quiet.
+    #[derive(Default)]
+    struct OneAtATime(Option<OperatorUid>);
+
+    impl Collector<i64> for OneAtATime {
+        fn emit(&mut self, _: Record<i64>) -> Result<()> {
+            self.0 = Some("one".into());
+            Ok(())
+        }
+    }
+
+    impl Stage<i64> for OneAtATime {
+        fn open(&mut self, _: &TaskContext) -> Result<()> {
+            Ok(())
+        }
+        fn batch_end(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn quiet(&mut self) -> Result<()> {
+            self.0 = None;
+            Ok(())
+        }
+        fn full(&self) -> Option<&OperatorUid> {
+            self.0.as_ref()
+        }
+        fn watermark(&mut self, _: Watermark) -> Result<()> {
+            Ok(())
+        }
+        fn idle(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn active(&mut self) -> Result<()> {
+            Ok(())
+        }
+        fn barrier(&mut self, _: Barrier) -> Result<()> {
+            Ok(())
+        }
+        fn notice(&mut self, _: Notice) -> Result<()> {
+            Ok(())
+        }
+        fn end(&mut self, _: EndKind) -> Result<()> {
+            Ok(())
+        }
+        fn close(&mut self, _: Closing) {}
+    }
+
+    /// Gives so many records, as soon as it is asked, and fails when anybody waits for more.
+    struct Ready(usize);
+
+    impl Input<i64> for Ready {
+        fn open(&mut self, _: &TaskContext) -> Result<()> {
+            Ok(())
+        }
+        fn next(&mut self, batch: &mut Vec<Record<i64>>, _: &TaskContext, _: &Mailbox) -> Result<Turn> {
+            if self.0 == 0 {
+                return Ok(Turn::End(EndKind::Keep));
+            }
+            self.0 -= 1;
+            batch.push(Record::new(1, EventTime(0)));
+            Ok(Turn::Batch)
+        }
+        fn next_order(&mut self, _: &mut Vec<Record<i64>>, _: &TaskContext, _: &Mailbox) -> Result<Turn> {
+            Ok(Turn::Quiet)
+        }
+        fn wait(&mut self, _: &TaskContext, _: &Mailbox, _: Option<Duration>) -> Result<()> {
+            Err(TaskError::internal("there was input"))
+        }
+        fn close(&mut self, _: Closing) {}
+    }
+
+    #[test]
+    fn a_chain_that_makes_room_while_it_is_quiet_gets_input_at_once() {
+        let (cx, (_sender, mail)) = (task_context("t"), mailbox());
+        turns(&mut Ready(5), &mut OneAtATime::default(), &cx, &mail).unwrap();
+        assert_eq!(cx.stats.records_in.load(std::sync::atomic::Ordering::Relaxed), 5);
     }
 }

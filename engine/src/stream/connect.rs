@@ -139,6 +139,8 @@ fn with_rules<T: Data, R: Data, Q: Pipe<Out = R>>(
         let asked = Asked::Exactly(Partitioning::Broadcast);
         let alone = graph.borrow().parallelism_of(rules.chain) == 1;
         edges.push(if alone {
+            // The job's own parallelism may still be said: it is one that gives the rules, as it was written.
+            graph.borrow_mut().chains[rules.chain].parallelism = Some(1);
             let legs = close(&graph, rules.chain, rules.pipe);
             connect(&graph, From::Chain(rules.chain), &legs, chain, asked, None)
         } else {
@@ -246,5 +248,16 @@ mod tests {
             let broadcast = plan.edges.iter().find(|e| e.partitioning == Partitioning::Broadcast).unwrap();
             assert_eq!((plan.chains[broadcast.from].parallelism, broadcast.channels), (1, 2));
         }
+    }
+
+    #[test]
+    fn rules_that_one_gives_are_given_by_one_whatever_the_job_is_told_later() {
+        let job = Job::named("ruled").parallelism(1);
+        let rules = job.source("rules", ScriptSource::of([(1, 0)])).without_event_time();
+        let both = keyed(&job, "data").connect_broadcast(rules);
+        both.transform(OperatorInfo::stateful("look", "look"), Probe::new()).sink("out", NullSink);
+        let plan = job.parallelism(4).plan().unwrap();
+        let broadcast = plan.edges.iter().find(|e| e.partitioning == Partitioning::Broadcast).unwrap();
+        assert_eq!((plan.chains[broadcast.from].parallelism, broadcast.channels), (1, 4));
     }
 }

@@ -54,11 +54,16 @@ impl<T: Kept> Requests<T> {
     }
 
     /// What was under way at the checkpoint that this life began from, in the order in which it came; those of several subtasks
-    /// by the watermark they came behind, of which all have seen `seen`.
+    /// by the watermark they came behind, of which all have seen `seen`. One that came behind a later watermark comes behind
+    /// `seen` now, and in the state too: the next life is to order it as this one does.
     pub(super) fn restored(&mut self, seen: Watermark) -> Result<Vec<(Ticket, Request<T>)>> {
         let mut all = Vec::new();
         self.table.for_each(|ticket, request| all.push((ticket.clone(), request.clone())))?;
-        all.sort_by_key(|(ticket, request)| (request.behind.min(seen), ticket.number, ticket.subtask));
+        for (ticket, request) in all.iter_mut().filter(|(_, request)| request.behind > seen) {
+            request.behind = seen;
+            self.table.insert(self.hash(ticket), ticket.clone(), request.clone())?;
+        }
+        all.sort_by_key(|(ticket, request)| (request.behind, ticket.number, ticket.subtask));
         Ok(all)
     }
 

@@ -96,6 +96,8 @@ struct Live<T: Kept, R, E> {
     queue: Queue,
     entries: HashMap<u64, Entry<T, R>>,
     waiting: VecDeque<u64>,
+    /// So many may wait before nothing else is done.
+    most: usize,
     /// In order: every call gets the same time. Those of calls that are over are left out when they are come upon.
     deadlines: VecDeque<Deadline>,
     pauses: BinaryHeap<Reverse<(Duration, u64)>>,
@@ -431,6 +433,8 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
             queue: Queue::new(self.settings.order),
             entries: HashMap::new(),
             waiting: VecDeque::new(),
+            // No barrier waits until those that were restored are answered.
+            most: WAITING_AT_MOST + restored.len(),
             deadlines: VecDeque::new(),
             pauses: BinaryHeap::new(),
             next,
@@ -445,7 +449,6 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
         };
         for (ticket, Request { input, time, behind }) in restored {
             // What was late behind a watermark that had not left stays so.
-            let behind = behind.min(seen);
             if behind > live.watermark {
                 live.watermark = behind;
                 live.queue.signal(HeldSignal::Watermark(behind));
@@ -508,7 +511,8 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
                 // What it leaves room for.
                 live.start(calling, settings);
             }
-            let too_many = live.waiting.len() > WAITING_AT_MOST;
+            // Those that are for another life get no room in this one.
+            let too_many = !live.leaving && live.waiting.len() > live.most;
             if !too_many && (!live.ending || live.entries.is_empty()) {
                 return Ok(None);
             }

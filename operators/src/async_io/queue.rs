@@ -62,12 +62,24 @@ impl Queue {
     /// A signal comes. Of signals with no record between them only what they come to is kept, so that the line is no longer than a few
     /// times its records, however long the first of them takes.
     pub(super) fn signal(&mut self, signal: HeldSignal) {
+        if matches!(signal, HeldSignal::Watermark(_)) && self.is_idle_behind_a_watermark() {
+            // In total silence event time goes on, and idleness is said again behind each watermark, which has ended it.
+            self.line.pop_back();
+        }
         match (self.line.back_mut(), signal) {
             (Some(Place::Signal(HeldSignal::Watermark(last))), HeldSignal::Watermark(w)) => *last = w,
             (Some(Place::Signal(HeldSignal::Idle)), HeldSignal::Active)
             | (Some(Place::Signal(HeldSignal::Active)), HeldSignal::Idle) => drop(self.line.pop_back()),
+            (Some(Place::Signal(HeldSignal::Idle)), HeldSignal::Idle) => {}
             _ => self.line.push_back(Place::Signal(signal)),
         }
+    }
+
+    /// The last in line are a watermark and idleness.
+    fn is_idle_behind_a_watermark(&self) -> bool {
+        let mut last = self.line.iter().rev();
+        matches!(last.next(), Some(Place::Signal(HeldSignal::Idle)))
+            && matches!(last.next(), Some(Place::Signal(HeldSignal::Watermark(_))))
     }
 
     /// The record of this id, in this place, may leave.
@@ -125,6 +137,29 @@ mod tests {
         queue.done(place, 7);
         let left: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(left, [Next::Record(7), Next::Signal(watermark(3))]);
+    }
+
+    #[test]
+    fn a_long_silence_makes_no_long_line() {
+        for before in [vec![], vec![watermark(0)]] {
+            let mut queue = Queue::new(Order::Ordered);
+            let place = queue.push(7);
+            before.iter().for_each(|signal| queue.signal(*signal));
+            for ms in 1..=1_000 {
+                queue.signal(HeldSignal::Idle);
+                queue.signal(watermark(ms));
+                assert!(queue.line.len() <= 4, "{queue:?}");
+            }
+            queue.signal(HeldSignal::Idle);
+            queue.signal(HeldSignal::Idle);
+            queue.done(place, 7);
+            let left: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+            let mut expected = vec![Next::Record(7)];
+            // The first of them came before any watermark.
+            expected.extend(before.is_empty().then_some(Next::Signal(HeldSignal::Idle)));
+            expected.extend([Next::Signal(watermark(1_000)), Next::Signal(HeldSignal::Idle)]);
+            assert_eq!(left, expected);
+        }
     }
 
     proptest! {

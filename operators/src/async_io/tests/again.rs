@@ -101,3 +101,49 @@ fn behind_a_key_by_a_call_is_made_again_where_its_key_is() {
     }
     assert_eq!(all.len(), 300);
 }
+
+#[test]
+fn no_barrier_waits_for_a_long_backlog() {
+    let outside = Outside::default();
+    let io = |capacity| AsyncIo::<u64, u64, String>::ordered(capacity, SECOND * 60);
+    let mut h = OpHarness::new(operator(outside.function(), io(3_000))).unwrap();
+    h.batch((0..3_000).map(|n| (n, n as i64))).unwrap();
+    let saved = h.save(1).unwrap();
+    drop(h);
+    // Nobody answers; there is room for few of them.
+    let mut h = OpHarness::restored(operator(Outside::default().function(), io(4)), &[&saved], 0, 1).unwrap();
+    h.quiet().unwrap();
+    let saved = h.save(2).unwrap();
+    drop(h);
+    let io = io(3_000);
+    let at_once = |n: u64| async move { Ok::<_, String>(n) };
+    let mut h = OpHarness::restored(operator(at_once, io), &[&saved], 0, 1).unwrap();
+    until_given(&mut h, 3_000);
+    assert_eq!(h.take_values(), (0..3_000).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_order_of_one_life_is_that_of_the_next() {
+    let subtask = |n: usize, w: i64, value: u64| {
+        let cx = weir_engine::testkit::context("under-test", n, 2);
+        let mut h = OpHarness::with(operator(Outside::default().function(), ordered()), &cx).unwrap();
+        h.watermark(w).unwrap();
+        h.send(value, 100).unwrap();
+        h.save(1).unwrap()
+    };
+    let restored = |saved: &[&weir_engine::testkit::Saved], outside: &Outside| {
+        OpHarness::restored(operator(outside.function(), ordered()), saved, 0, 1).unwrap()
+    };
+    // One of the two was ahead: what it had seen counts no more.
+    let mut h = restored(&[&subtask(0, 10, 1), &subtask(1, 5, 2)], &Outside::default());
+    h.send(3, 100).unwrap();
+    h.watermark(20).unwrap();
+    let saved = h.save(2).unwrap();
+    drop(h);
+    let outside = Outside::default();
+    let mut h = restored(&[&saved], &outside);
+    h.quiet().unwrap();
+    (1..=3).for_each(|n| outside.answer(n, Ok(n)));
+    until_given(&mut h, 3);
+    assert_eq!(h.take_values(), [1, 2, 3]);
+}

@@ -7,7 +7,7 @@ use std::mem::take;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_engine::{Collector, Either, EventTime, Key, Keyed, Operator, Record, Result, SideSlot};
+use weir_engine::{Collector, Either, EventTime, Key, Keyed, Operator, Record, Result, SideSlot, Watermark};
 
 use crate::aggregate::Kept;
 use crate::argument::{ArgumentError, whole_ms};
@@ -23,8 +23,8 @@ use crate::process::{KeyedContext, MapState, NamedState, ProcessFunction};
 /// *State*, under the operator's uid: the records of both sides, in the tables `left` and `right` by time, until the watermark has
 /// reached what they could meet last: of the left `time + upper`, of the right `time - lower`. A record that could only meet what
 /// has passed is not kept at all. Per key a list of the times that wait, in `state`, and a timer for each. A checkpoint writes what
-/// changed since the one before. The bounds may be changed between two lives: what waits goes by the new ones from then on, and what
-/// an earlier bound has let go is gone.
+/// changed since the one before. The bounds may be changed between two lives: what waits goes by the new ones from then on, may be let
+/// go as late as the earlier ones would have, and what those have let go is gone.
 ///
 /// *Late records*, those at or before the watermark, meet nothing: they go to the late output if that is read, and are counted as
 /// `late_records` in any case.
@@ -111,12 +111,6 @@ impl Interval {
 pub(crate) struct Lanes {
     left: VecDeque<i64>,
     right: VecDeque<i64>,
-}
-
-impl Lanes {
-    fn is_empty(&self) -> bool {
-        self.left.is_empty() && self.right.is_empty()
-    }
 }
 
 fn wait(lane: &mut VecDeque<i64>, time: i64) {
@@ -300,25 +294,35 @@ impl<K: Key, A: Kept, B: Kept, J: JoinKind<A, B>> ProcessFunction<K, Either<A, B
         if cx.existing_state()?.is_none() {
             return Ok(());
         }
-        while let Some(at) = cx.state()?.left.front().copied().filter(|at| self.left_ends(*at) <= time.0) {
+        // At the end of time no timer can be set any more, so that what has none at its own end must go now.
+        let until = if cx.watermark() == Watermark::MAX { i64::MAX } else { time.0 };
+        while let Some(at) = cx.state()?.left.front().copied().filter(|at| self.left_ends(*at) <= until) {
             cx.state()?.left.pop_front();
+            let ends = self.left_ends(at).max(time.0);
             let bucket = self.left.get_mut(cx, &at)?.map(take).unwrap_or_default();
             self.left.remove(cx, &at)?;
             for row in bucket.iter().filter_map(|waiting| J::left_over(&waiting.value, waiting.met)) {
-                out.emit(Record::new(row, EventTime(time.0.max(at))))?;
+                out.emit(Record::new(row, EventTime(ends.max(at))))?;
             }
         }
-        while let Some(at) = cx.state()?.right.front().copied().filter(|at| self.right_ends(*at) <= time.0) {
+        while let Some(at) = cx.state()?.right.front().copied().filter(|at| self.right_ends(*at) <= until) {
             cx.state()?.right.pop_front();
+            let ends = self.right_ends(at).max(time.0);
             let bucket = self.right.get_mut(cx, &at)?.map(take).unwrap_or_default();
             self.right.remove(cx, &at)?;
             for row in bucket.iter().filter_map(|waiting| J::right_over(&waiting.value, waiting.met)) {
-                out.emit(Record::new(row, EventTime(time.0.max(at))))?;
+                out.emit(Record::new(row, EventTime(ends.max(at))))?;
             }
         }
-        if cx.state()?.is_empty() {
+        let lanes = cx.state()?;
+        let (left, right) = (lanes.left.front().copied(), lanes.right.front().copied());
+        if left.is_none() && right.is_none() {
             cx.clear_state();
+            return Ok(());
         }
+        // What an earlier life put here has its timer where narrower bounds ended.
+        let ends = [left.map(|at| self.left_ends(at)), right.map(|at| self.right_ends(at))];
+        ends.into_iter().flatten().for_each(|ends| cx.set_timer(EventTime(ends)));
         Ok(())
     }
 }

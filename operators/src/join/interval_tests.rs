@@ -1,8 +1,9 @@
 //! The interval join against nested loops, with failures in between; its bounds, its state, its late records.
 
 use proptest::prelude::*;
-use weir_engine::testkit::{OpHarness, SideProbe};
-use weir_engine::{EndKind, KeyHash};
+use weir_engine::EndKind;
+use weir_engine::testkit::{OpHarness, Saved, SideProbe};
+use weir_state::key_hash;
 
 use super::*;
 use crate::fleet::Fleet;
@@ -53,7 +54,7 @@ fn keyed(value: Either<&'static str, &'static str>) -> Keyed<u64, Either<String,
         Either::Left(l) => Either::Left(l.to_owned()),
         Either::Right(r) => Either::Right(r.to_owned()),
     };
-    Keyed { hash: KeyHash(7), key: 7, value }
+    Keyed { hash: key_hash(&7u64), key: 7, value }
 }
 
 type Harness<J> = OpHarness<Keyed<u64, Either<String, String>>, Join<J, String, String>>;
@@ -139,6 +140,55 @@ fn what_nothing_can_meet_any_more_is_forgotten() {
     after.restore(&saved, 3);
     after.end(EndKind::Flush);
     assert_eq!(after.take(), [], "nothing had been kept");
+}
+
+#[test]
+fn what_waits_goes_by_the_wider_bounds_of_a_later_life() {
+    let mut h = harness(FullOuter, -10, 10);
+    h.watermark(0).unwrap();
+    let [l, m, r] = [Either::Left("l"), Either::Left("m"), Either::Right("r")];
+    h.batch([(keyed(l), 100), (keyed(m), 105), (keyed(r), 200)]).unwrap();
+    let saved = h.save(1).unwrap();
+    let (l, m) = ((Some("l".to_owned()), None), (Some("m".to_owned()), None));
+    let r = (None, Some("r".to_owned()));
+    let wider = |saved: &Saved, by: i64| -> Harness<FullOuter> {
+        OpHarness::restored(join(-by, by), &[saved], 0, 1).unwrap()
+    };
+
+    let mut h = wider(&saved, 20);
+    for (watermark, row) in [(120, l.clone()), (125, m.clone()), (220, r.clone())] {
+        // The timer of the life before is ten earlier, but that of the second one is past by now.
+        h.watermark(watermark - if watermark == 125 { 1 } else { 10 }).unwrap();
+        assert_eq!(taken(&mut h), []);
+        h.watermark(watermark).unwrap();
+        assert_eq!(taken(&mut h), [(row, watermark)]);
+    }
+    // Nothing is left that could meet anything.
+    let saved_after = h.save(2).unwrap();
+    for record in [Either::Left("x"), Either::Right("y")] {
+        let mut after = wider(&saved_after, 1_000);
+        after.send(keyed(record), 300).unwrap();
+        assert_eq!(taken(&mut after), []);
+    }
+
+    // Straight to the end of time, where no timer can be set.
+    let mut h = wider(&saved, 20);
+    h.end(EndKind::Flush).unwrap();
+    assert_eq!(taken(&mut h), [(l, 120), (m, 125), (r, 220)]);
+}
+
+#[test]
+fn narrower_bounds_of_a_later_life_hold_nothing_for_longer() {
+    let mut h = harness(LeftOuter, 0, 20);
+    h.watermark(0).unwrap();
+    h.send(keyed(Either::Left("l")), 100).unwrap();
+    let saved = h.save(1).unwrap();
+    let mut h = OpHarness::restored(join::<LeftOuter, String, String>(0, 10), &[&saved], 0, 1).unwrap();
+    h.send(keyed(Either::Right("r")), 115).unwrap();
+    assert_eq!(taken(&mut h), []);
+    // The next timer of the key takes along what is over by the new bounds.
+    h.watermark(120).unwrap();
+    assert_eq!(taken(&mut h), [(("l".to_owned(), None), 115)]);
 }
 
 #[test]

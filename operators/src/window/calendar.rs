@@ -16,7 +16,8 @@ use crate::window::{TimeWindow, WindowError};
 /// there. Where clocks go forward a day has 23 hours, where they go back 25; where midnight itself is skipped it begins with
 /// the first moment after it.
 ///
-/// The rules come from the machine's time zone database if it has one, else from the one that is built in. Records before
+/// The rules come from the machine's time zone database if it has one, else from the one that is built in. When they have changed
+/// so that a window which was open at the checkpoint begins at another time now, the start is refused. Records before
 /// 9000 BC are in one window, and so are those after 9000 AD.
 ///
 /// ```

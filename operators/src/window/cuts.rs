@@ -1,5 +1,6 @@
 //! Windows without gap or overlap, whatever cuts time: a grid or a calendar; and what a checkpoint says of how they lie.
 
+use std::fmt;
 use std::sync::Arc;
 
 use weir_engine::{EventTime, OperatorContext, Result, TaskError};
@@ -48,6 +49,15 @@ impl Cuts {
                 vec![("size_ms", Declared::Ms(grid.size())), ("offset_ms", Declared::Ms(grid.offset()))]
             }
             Cuts::Dates(dates) => vec![("calendar", Declared::Text(dates.to_string()))],
+        }
+    }
+}
+
+impl fmt::Display for Cuts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cuts::Grid(grid) => write!(f, "windows of {} ms", grid.size()),
+            Cuts::Dates(dates) => write!(f, "{dates}"),
         }
     }
 }
@@ -101,4 +111,23 @@ pub(crate) fn check_kept(cx: &OperatorContext, layout: &Layout, start: i64) -> R
         }
     }
     Ok(())
+}
+
+/// A window that was open at the checkpoint must begin where one begins now: a calendar of the same name may have had other rules.
+///
+/// # Errors
+/// It does not.
+pub(crate) fn check_start(cx: &OperatorContext, cuts: &Cuts, start: i64) -> Result<()> {
+    let now = cuts.window_of(EventTime(start));
+    if now.start.0 == start {
+        return Ok(());
+    }
+    Err(TaskError::user(format!(
+        "the checkpoint of {} has an open window that begins at {start} ({cuts}), where by the rules of this machine one goes from {} to \
+         {}: the time zone's rules were others when it was opened. Run with the time zone database of then until that window is \
+         over, or give the operator another uid and drop the state of this one",
+        cx.uid(),
+        now.start.0,
+        now.end.0
+    )))
 }

@@ -6,7 +6,7 @@ use weir_state::keyed::{Space, Spaces, State, StateMap, Table};
 use weir_state::store::Snapshot;
 
 use crate::window::TimeWindow;
-use crate::window::cuts::{Cuts, Layout, check_kept, keep_layout};
+use crate::window::cuts::{Cuts, Layout, check_kept, check_start, keep_layout};
 
 /// A map of accumulators per open window, in a namespace of one table by the window's start, from which its end
 /// follows. (The end will not do: at the end of time a whole window may end and a cut one.) A watermark touches only windows
@@ -23,7 +23,7 @@ impl<K: Key, A: State> Panes<K, A> {
     /// The windows that were open at the checkpoint, or none, in the table of that name.
     ///
     /// # Errors
-    /// The store cannot be read, or the open windows lie otherwise.
+    /// The store cannot be read, or the open windows lie otherwise than windows do now.
     pub(crate) fn open(
         cx: &OperatorContext,
         table: &'static str,
@@ -34,6 +34,7 @@ impl<K: Key, A: State> Panes<K, A> {
         if let Some((start, _)) = panes.spaces.namespaces().next() {
             check_kept(cx, &panes.layout, start)?;
         }
+        panes.spaces.namespaces().try_for_each(|(start, _)| check_start(cx, &panes.cuts, start))?;
         Ok(panes)
     }
 
@@ -63,6 +64,11 @@ impl<K: Key, A: State> Panes<K, A> {
         self.cuts.window_of(time)
     }
 
+    /// The window that is kept under `start`, which is its start whatever cuts say: so closing it always closes that one.
+    fn window_from(&self, start: i64) -> TimeWindow {
+        TimeWindow { start: EventTime(start), ..self.cuts.window_of(EventTime(start)) }
+    }
+
     /// The map of a window, opened if it is not.
     pub(crate) fn map_of(&mut self, window: TimeWindow) -> &mut StateMap<K, A> {
         let space = self.spaces.open(window.start.0);
@@ -83,7 +89,7 @@ impl<K: Key, A: State> Panes<K, A> {
 
     /// The open windows, in order.
     pub(crate) fn windows(&self) -> impl Iterator<Item = (TimeWindow, Space)> + '_ {
-        self.spaces.namespaces().map(|(start, space)| (self.cuts.window_of(EventTime(start)), space))
+        self.spaces.namespaces().map(|(start, space)| (self.window_from(start), space))
     }
 
     /// Fetches what is kept of the keys of these records.
@@ -108,7 +114,7 @@ impl<K: Key, A: State> Panes<K, A> {
     /// The window that ends first, if it is over.
     pub(crate) fn first_over(&self, watermark: Watermark) -> Option<(TimeWindow, Space)> {
         let (start, space) = self.spaces.namespaces().next()?;
-        let window = self.cuts.window_of(EventTime(start));
+        let window = self.window_from(start);
         window.is_over(watermark).then_some((window, space))
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::aggregate::{Count, count, sum};
 use crate::fleet::Fleet;
-use crate::window::Tumbling;
+use crate::window::{Calendar, TimeWindow, Tumbling};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -157,6 +157,34 @@ fn a_size_that_changes_under_open_windows_is_refused() {
     longer.send(Keyed { hash: key_hash(&1u64), key: 1, value: 0 }, 13).unwrap();
     longer.watermark(19).unwrap();
     assert_eq!(longer.take_values()[0].value, 1);
+}
+
+#[test]
+fn midnights_that_the_rules_have_moved_are_refused_and_hang_nothing() {
+    let days = || {
+        let window = Cutting::Calendar(Calendar::days("America/New_York"));
+        TumblingAggregate::<u64, i64, Count>::new(window, count(), SideSlot::default())
+    };
+    for hours in [1, -1] {
+        let mut h = OpHarness::<Keyed<u64, i64>, _>::new(days()).unwrap();
+        let panes = h.op().panes.0.as_mut().unwrap();
+        // A day as it was when clocks were put differently.
+        let day = panes.window_of(EventTime(1_772_900_000_000));
+        let start = EventTime(day.start.0 + hours * 3_600_000);
+        panes.map_of(TimeWindow { start, ..day }).get_or_insert_with(key_hash(&1u64), 1, || 5).unwrap();
+        let saved = h.save(1).unwrap();
+        let restored = OpHarness::<Keyed<u64, i64>, _>::restored(days(), &[&saved], 0, 1).map(drop);
+        let refused = restored.unwrap_err().chain();
+        for part in ["under-test", "days in America/New_York", start.0.to_string().as_str(), "another uid"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        // Were it not, it would be given and closed as what it is.
+        h.watermark(day.end.0).unwrap();
+        let given = h.take_values();
+        assert_eq!(given.iter().map(|r| (r.window.start, r.value)).collect::<Vec<_>>(), [(start, 5)]);
+        h.end(EndKind::Flush).unwrap();
+        assert_eq!(h.take_values(), []);
+    }
 }
 
 #[derive(Clone, Debug)]

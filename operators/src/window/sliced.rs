@@ -47,8 +47,8 @@ impl Sliced {
 /// was given last, in `running`: one accumulator for a window that cumulates, and for one that slides up to as many as the
 /// key has slices, so that a slide merges each slice twice at most, however many a window has. Both are in memory as far as the job's
 /// budget reaches. A slice is forgotten when no window that it is in can change any more. A checkpoint writes what changed
-/// since the one before. A watermark that ends a window visits the keys that have a record in it, and no others. Size,
-/// slide or step, and offset cannot change while windows are open; allowed lateness can become less.
+/// since the one before. A watermark that ends a window visits the keys that have a record in it, and no others. Whether they
+/// slide or cumulate, size, slide or step, and offset cannot change while windows are open; allowed lateness can become less.
 ///
 /// *Order*: windows are given in the order they end, the keys of one in an order that says nothing. The time of a result is
 /// the last millisecond of its window. A watermark that ends several windows gives each.

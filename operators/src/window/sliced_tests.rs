@@ -212,6 +212,56 @@ fn a_size_that_changes_under_open_windows_is_refused() {
     assert!(restored(other, &saved).unwrap_err().chain().contains("size_ms"));
 }
 
+#[test]
+fn windows_that_slide_do_not_take_what_cumulates_nor_the_other_way() {
+    let restored = |op, saved: &weir_engine::testkit::Saved| {
+        OpHarness::<Keyed<u64, i64>, _>::restored(op, &[saved], 0, 1).map(drop)
+    };
+    let slides = || sliding(Sliding::of(ms(30)).every(ms(10)), count());
+    let cumulates = || cumulating(Cumulate::of(ms(30)).every(ms(10)), count());
+    // At 15 no slice is open, only what was merged; at 5 there is only a slice.
+    for watermark in [5, 15] {
+        for (was, is, names) in [
+            (slides(), cumulates(), ["kind = \"sliding\"", "declares cumulating"]),
+            (cumulates(), slides(), ["kind = \"cumulating\"", "declares sliding"]),
+        ] {
+            let mut before = OpHarness::new(was.clone()).unwrap();
+            before.send(keyed(1, 0), 7).unwrap();
+            before.watermark(watermark).unwrap();
+            let saved = before.save(1).unwrap();
+            assert!(restored(was, &saved).is_ok());
+            let refused = restored(is.clone(), &saved).unwrap_err().chain();
+            for part in names.into_iter().chain(["another uid"]) {
+                assert!(refused.contains(part), "{part}: {refused}");
+            }
+            // Nothing is open any more.
+            before.watermark(100).unwrap();
+            let saved = before.save(2).unwrap();
+            assert!(restored(is, &saved).is_ok());
+        }
+    }
+}
+
+/// What was merged is read back a batch at a time: as many keys as do not fit into one.
+#[test]
+fn many_keys_arrive_and_leave_after_a_restore() {
+    let keys = 3 * AT_ONCE as u64;
+    let mut fleet = Fleet::of(sliding(Sliding::of(ms(20)).every(ms(10)), count()), 1);
+    for time in [3, 13, 23] {
+        fleet.batch((0..keys).map(|key| (key, 0, time)));
+    }
+    for (end, expected) in [(10, 1), (20, 2), (30, 2), (40, 1)] {
+        let saved = fleet.save();
+        fleet.restore(&saved, 1);
+        fleet.watermark(end - 1);
+        let given = fleet.take();
+        assert_eq!(given.len() as u64, keys);
+        assert!(given.iter().all(|r| r.value.window.end.0 == end && r.value.value == expected));
+    }
+    fleet.end(EndKind::Flush);
+    assert_eq!(fleet.take(), []);
+}
+
 /// All windows of `size` that slide by `step` and have `time`.
 fn sliding_windows(size: i64, step: i64, offset: i64, time: i64) -> Vec<(i64, i64)> {
     let last = (time - offset).div_euclid(step) * step + offset;

@@ -222,7 +222,12 @@ impl Slicing {
         let [size, step, offset, slice] =
             [self.size, self.step, self.offset, self.slices.size().into()].map(|ms| Declared::Ms(cut(ms)));
         let kept = Declared::AtMost(cut(self.lateness));
+        let kind = match self.kind {
+            Kind::Sliding => "sliding",
+            Kind::Cumulate => "cumulating",
+        };
         vec![
+            ("kind", Declared::Text(kind.to_owned())),
             ("size_ms", size),
             ("step_ms", step),
             ("offset_ms", offset),

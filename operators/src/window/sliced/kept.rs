@@ -38,13 +38,16 @@ impl<K: Key, A: State> Kept<K, A> {
         let mut running: StateMap<K, Running<A>> = store.state_map(Table::new("running"))?;
         let late_panes = store.spaces(Table::new("late_panes"))?;
         let position = slicing.position(watermark);
-        let mut alive = false;
-        if slicing.cumulates() && cx.is_restored() {
-            running.for_each(|_, _| alive = true)?;
+        let mut runs = false;
+        if cx.is_restored() {
+            // Any one tells.
+            running.visit_some(&mut Tour::default(), 1, |_, _| runs = true)?;
         }
-        if alive {
+        if runs {
+            // Slices that cumulate are gone when they are merged: then only this tells of the window.
             check_kept(cx, &slicing.layout(), cut(slicing.begin(position)))?;
         }
+        let alive = runs && slicing.cumulates();
         Ok(Kept { slicing, slices, running, late_panes, position, alive, taken: Vec::new() })
     }
 
@@ -113,6 +116,7 @@ impl<K: Key, A: State> Kept<K, A> {
         while more {
             more = self.take_some(space, self.slicing.is_lenient().then_some(&mut tour))?;
             let mut taken = std::mem::take(&mut self.taken);
+            self.running.prefetch(taken.iter().map(|(key, _)| (key_hash(key), key)))?;
             for (key, _) in taken.drain(..) {
                 let hash = key_hash(&key);
                 if !self.leaves_running(start, hash, &key)? {
@@ -176,6 +180,7 @@ impl<K: Key, A: State> Kept<K, A> {
         let (mut tour, mut more) = (Tour::default(), true);
         while more {
             more = self.take_some(space, (!done).then_some(&mut tour))?;
+            self.running.prefetch(self.taken.iter().map(|(key, _)| (key_hash(key), key)))?;
             for (key, acc) in self.taken.drain(..) {
                 let place = self.running.find_or_insert_with(key_hash(&key), &key, Running::default)?;
                 self.running.at(place).arrives(aggregate, acc);

@@ -57,7 +57,7 @@ async fn run(folder: &Path, keys: u64, range: bool, checkpoints: u64) -> Done<()
     let mut life = Life { store, storage: &storage, lease: &lease, folder, saved: None };
     life.checkpoint(&mut map, 1).await?;
     // What the load has left to be compacted belongs to the load: a job has that behind it.
-    println!("compactions of the load went on for {:.1?}", life.compacted()?);
+    println!("compactions of the load went on for {:.1?}", life.compacted().await?);
     let report = life.checkpoint(&mut map, 2).await?;
     println!("first checkpoint: {} MB in {} files", report.bytes / 1_000_000, report.files.len());
 
@@ -106,12 +106,12 @@ struct Life<'a> {
 
 impl Life<'_> {
     /// Waits until files change no more; gives how long they did.
-    fn compacted(&self) -> Done<Duration> {
+    async fn compacted(&self) -> Done<Duration> {
         const STILL: Duration = Duration::from_secs(5);
         let began = Instant::now();
         let mut levels = self.store.backend().levels()?;
         loop {
-            std::thread::sleep(STILL);
+            tokio::time::sleep(STILL).await;
             let now = self.store.backend().levels()?;
             if now == levels {
                 return Ok(began.elapsed().saturating_sub(STILL));

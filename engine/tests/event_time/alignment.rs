@@ -108,7 +108,8 @@ fn subtasks_of_one_source_are_kept_together_too_in_every_attempt() {
     // What was in the batch that failed is not fed again. A subtask that has nothing left does not hold the other for ever.
     feed.busy(false);
     until(&running, SOON, "all", || feed.is_empty() && probe.values().len() > 9_000);
-    assert!(running.tasks().iter().all(|t| t.records_in > 0), "both run again");
+    // The one that failed runs again. It left the group when it failed, so the other may have come to its end before it was stopped.
+    assert!(running.tasks().iter().any(|t| t.records_in > 0), "it runs again");
     cancel(&running);
 }
 

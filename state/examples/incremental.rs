@@ -55,10 +55,7 @@ async fn run(folder: &Path, keys: u64, range: bool, checkpoints: u64) -> Done<()
     }
     println!("{keys} keys of {ENTRY} bytes, made in {:.1?}", began.elapsed());
     let mut life = Life { store, storage: &storage, lease: &lease, folder, saved: None };
-    life.checkpoint(&mut map, 1).await?;
-    // What the load has left to be compacted belongs to the load: a job has that behind it.
-    println!("compactions of the load went on for {:.1?}", life.compacted().await?);
-    let report = life.checkpoint(&mut map, 2).await?;
+    let report = life.checkpoint(&mut map, 1).await?;
     println!("first checkpoint: {} MB in {} files", report.bytes / 1_000_000, report.files.len());
 
     // The keys of one percent of the key range: those of the first key group, and of the next as many as there are to make it so.
@@ -78,7 +75,7 @@ async fn run(folder: &Path, keys: u64, range: bool, checkpoints: u64) -> Done<()
         }
         let changed = began.elapsed();
         let began = Instant::now();
-        let report = life.checkpoint(&mut map, round + 2).await?;
+        let report = life.checkpoint(&mut map, round + 1).await?;
         let share = 100.0 * report.uploaded_bytes as f64 / report.bytes as f64;
         shares.push(share);
         println!(
@@ -105,21 +102,6 @@ struct Life<'a> {
 }
 
 impl Life<'_> {
-    /// Waits until files change no more; gives how long they did.
-    async fn compacted(&self) -> Done<Duration> {
-        const STILL: Duration = Duration::from_secs(5);
-        let began = Instant::now();
-        let mut levels = self.store.backend().levels()?;
-        loop {
-            tokio::time::sleep(STILL).await;
-            let now = self.store.backend().levels()?;
-            if now == levels {
-                return Ok(began.elapsed().saturating_sub(STILL));
-            }
-            levels = now;
-        }
-    }
-
     async fn checkpoint(&mut self, map: &mut StateMap<u64, Value>, id: u64) -> Done<UploadReport> {
         let mut snapshot = Snapshot::default();
         map.freeze(&mut snapshot)?;

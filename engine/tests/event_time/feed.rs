@@ -51,6 +51,11 @@ impl Feed {
         self.lock()[split].extend(times.into_iter().enumerate().map(|(i, t)| (i as u64, t)));
     }
 
+    /// These values, each at the time of that number.
+    pub(crate) fn give_values(&self, split: usize, values: std::ops::Range<u64>) {
+        self.lock()[split].extend(values.map(|n| (n, n as i64)));
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().iter().all(VecDeque::is_empty)
     }

@@ -19,14 +19,23 @@ pub trait JoinKind<A: Kept, B: Kept>: Clone + Send + 'static {
     /// Whether a pair gives a row.
     const PAIRS: bool;
 
-    /// The row of two records that met.
-    fn pair(left: &A, right: &B) -> Option<Self::Out>;
+    /// The row of two records that met; none unless a kind says otherwise.
+    #[inline]
+    fn pair(_left: &A, _right: &B) -> Option<Self::Out> {
+        None
+    }
 
-    /// The row of a left record that nothing more can meet.
-    fn left_over(left: &A, met: bool) -> Option<Self::Out>;
+    /// The row of a left record that nothing more can meet; none unless a kind says otherwise.
+    #[inline]
+    fn left_over(_left: &A, _met: bool) -> Option<Self::Out> {
+        None
+    }
 
-    /// The row of a right record that nothing more can meet.
-    fn right_over(right: &B, met: bool) -> Option<Self::Out>;
+    /// The row of a right record that nothing more can meet; none unless a kind says otherwise.
+    #[inline]
+    fn right_over(_right: &B, _met: bool) -> Option<Self::Out> {
+        None
+    }
 }
 
 /// A kind of join that is about the left side only, as a join with a table is: [`Inner`], [`LeftOuter`], [`Semi`] or [`Anti`].
@@ -45,14 +54,6 @@ impl<A: Kept, B: Kept> JoinKind<A, B> for Inner {
     #[inline]
     fn pair(left: &A, right: &B) -> Option<Self::Out> {
         Some((left.clone(), right.clone()))
-    }
-    #[inline]
-    fn left_over(_: &A, _: bool) -> Option<Self::Out> {
-        None
-    }
-    #[inline]
-    fn right_over(_: &B, _: bool) -> Option<Self::Out> {
-        None
     }
 }
 
@@ -74,10 +75,6 @@ impl<A: Kept, B: Kept> JoinKind<A, B> for LeftOuter {
     fn left_over(left: &A, met: bool) -> Option<Self::Out> {
         (!met).then(|| (left.clone(), None))
     }
-    #[inline]
-    fn right_over(_: &B, _: bool) -> Option<Self::Out> {
-        None
-    }
 }
 
 /// Gives each pair, and each right record that met none, once it can meet none any more.
@@ -93,10 +90,6 @@ impl<A: Kept, B: Kept> JoinKind<A, B> for RightOuter {
     #[inline]
     fn pair(left: &A, right: &B) -> Option<Self::Out> {
         Some((Some(left.clone()), right.clone()))
-    }
-    #[inline]
-    fn left_over(_: &A, _: bool) -> Option<Self::Out> {
-        None
     }
     #[inline]
     fn right_over(right: &B, met: bool) -> Option<Self::Out> {
@@ -139,16 +132,8 @@ impl<A: Kept, B: Kept> JoinKind<A, B> for Semi {
     const PAIRS: bool = false;
 
     #[inline]
-    fn pair(_: &A, _: &B) -> Option<Self::Out> {
-        None
-    }
-    #[inline]
     fn left_over(left: &A, met: bool) -> Option<Self::Out> {
         met.then(|| left.clone())
-    }
-    #[inline]
-    fn right_over(_: &B, _: bool) -> Option<Self::Out> {
-        None
     }
 }
 
@@ -163,16 +148,8 @@ impl<A: Kept, B: Kept> JoinKind<A, B> for Anti {
     const PAIRS: bool = false;
 
     #[inline]
-    fn pair(_: &A, _: &B) -> Option<Self::Out> {
-        None
-    }
-    #[inline]
     fn left_over(left: &A, met: bool) -> Option<Self::Out> {
         (!met).then(|| left.clone())
-    }
-    #[inline]
-    fn right_over(_: &B, _: bool) -> Option<Self::Out> {
-        None
     }
 }
 

@@ -5,11 +5,11 @@ ENV := . ./scripts/env.sh &&
 # make looks programs up here itself, before any recipe can source that.
 export PATH := $(or $(PATH),/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
 
-.PHONY: help setup demo test bench crash explore soak lint fmt doc
+.PHONY: help setup demo test bench bench-segments crash explore soak lint fmt doc
 
 help: ## list the targets
 	@echo 'Weir: an actor-based stream processing engine. Targets:'
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-8s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name what; do printf '%-15s %s\n' "$$name" "$$what"; done
 	@echo
 	@echo '  make demo ARGS="--events 5000000"    options go to the program: make demo ARGS=--help'
 	@echo '  make bench NAME=exchange             one benchmark'
@@ -24,16 +24,26 @@ demo: setup ## run the main example: events through Kafka into a live profile (A
 	@$(ENV) cargo run --release -- $(ARGS)
 
 test: setup ## run every test and doc test (ARGS=...)
+	@bash scripts/kafka.sh >/dev/null
 	@echo '==> building and running the tests of all crates, then the examples in the docs'
 	@$(ENV) cargo test --workspace $(ARGS)
 
 bench: setup ## run all benchmarks, or one (NAME=exchange); each checks its result first
 	@echo '==> building the benchmarks and running $(or $(NAME),all of them); other work on this machine spoils the figures'
-	@$(if $(filter-out exchange kafka count checkpoints,$(or $(NAME),chain)),$(ENV) cargo run --release -p weir-integration-tests --bin bench-strings -- $(NAME) $(ARGS))
+	@$(if $(filter chain,$(or $(NAME),chain)),$(ENV) cargo run --release -p weir-integration-tests --bin bench-strings -- $(NAME) $(ARGS))
 	@$(if $(filter-out chain,$(or $(NAME),all)),$(ENV) cargo run --release -p weir-integration-tests --bin bench -- $(NAME) $(ARGS))
+
+# ClickHouse is the chdb package of PyPI, in a folder of its own; its tables (2 GB) stay there for the next run.
+bench-segments: setup ## ask Weir and ClickHouse the same segment questions, at full size (ARGS='--scale 0.01' for a part)
+	@echo '==> building, loading 17 million rows into both and asking both; other work on this machine spoils the figures'
+	@$(ENV) "$$WEIR_CACHE/chdb-venv/bin/python" -c 'import chdb' 2>/dev/null || { python3 -m venv "$$WEIR_CACHE/chdb-venv" && "$$WEIR_CACHE/chdb-venv/bin/pip" install -q chdb==4.4.0; }
+	@$(ENV) cargo build --release -p weir-state --example segments
+	@$(ENV) "$$WEIR_CACHE/chdb-venv/bin/python" integration-tests/benchmarks/segments/side_by_side.py \
+		'cargo run --quiet --release -p weir-state --example segments' "$$WEIR_CACHE/segments" $(ARGS)
 
 # In one run of cargo: apart, each would build the crates below with other features.
 crash: setup ## fail, kill and starve a job at every step; its results must not change (ARGS=...)
+	@bash scripts/kafka.sh >/dev/null
 	@echo '==> building the crash tests; WEIR_SOAK=1 makes them long'
 	@$(ENV) cargo test -p weir-integration-tests -p weir-connectors -p weir-examples --test crash_matrix --test faults --test fail_points --test crash $(ARGS)
 
@@ -42,6 +52,7 @@ explore: setup ## run the concurrency kernel and the coordinator under thousands
 	@$(ENV) $(if $(SEED),WEIR_EXPLORE_SEED=$(SEED)) cargo test -p weir-engine --features explore --lib explore::$(NAME) -- --nocapture $(ARGS)
 
 soak: setup ## run the long tests (minutes to hours)
+	@bash scripts/kafka.sh >/dev/null
 	@echo '==> building the tests in release and running them with the long ones at full length (WEIR_SOAK=1)'
 	@$(ENV) WEIR_SOAK=1 cargo test --release --workspace $(ARGS) -- --nocapture
 	@WEIR_SOAK=1 $(MAKE) explore

@@ -5,8 +5,8 @@
 #   scripts/setup.sh --force   check everything again
 #
 # The steps: the Rust toolchain is new enough; a C and C++ compiler and make are there (installed with apt-get where that
-# exists); so is what RocksDB is built with, and then RocksDB itself; cargo builds outside the clone and links that RocksDB. A
-# new step is a function and a word in MACHINE_STEPS (once per machine) or CLONE_STEPS (cheap, every time).
+# exists); so is what RocksDB is built with, and then RocksDB itself, and what the tests' Kafka broker runs on; cargo builds outside
+# the clone and links that RocksDB. A new step is a function and a word in MACHINE_STEPS (once per machine) or CLONE_STEPS (cheap, every time).
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -14,7 +14,7 @@ cd "$ROOT"
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 
-MACHINE_STEPS=(toolchain compilers rocksdb_tools)
+MACHINE_STEPS=(toolchain compilers rocksdb_tools kafka_tools)
 CLONE_STEPS=(rocksdb target_folder)
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -163,6 +163,31 @@ rocksdb() {
     fi
 }
 
+# ---- kafka: the broker of the tests (scripts/kafka.sh fetches and runs it) needs a Java runtime and curl ---------------
+
+kafka_tools() {
+    local missing
+    missing="$(missing_kafka_tools)"
+    if [[ -n "$missing" ]] && command -v apt-get >/dev/null; then
+        say "missing, to run the tests' Kafka broker: ${missing//$'\n'/, }"
+        apt_install default-jre-headless curl ca-certificates
+        missing="$(missing_kafka_tools)"
+    fi
+    if [[ -z "$missing" ]]; then
+        say "a Java runtime and curl are there (the tests' Kafka broker runs on them)"
+    else
+        say "still missing: ${missing//$'\n'/, }: the tests with a real Kafka broker will fail; nothing else needs it"
+    fi
+}
+
+# One line for each thing that is not there.
+missing_kafka_tools() {
+    command -v curl >/dev/null || echo curl
+    local version
+    version="$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)" || true
+    ((10#${version:-0} >= 17)) || echo "a Java runtime, 17 or newer"
+}
+
 # ---- target_folder: cargo builds outside the clone -------------------------------------------------------------------
 #
 # Each clone has a folder of its own under the cache: cargo tells two clones' versions of one crate apart by modification
@@ -197,8 +222,9 @@ quoted() {
 
 # The variables that the crates of C libraries read; here rather than exported, so that plain cargo sees what make sees.
 env_section() {
-    # The allocator gives memory back within a second instead of ten: a process should not take more than its plan says.
-    printf '\n\n[env]\nJEMALLOC_SYS_WITH_MALLOC_CONF = "dirty_decay_ms:1000,muzzy_decay_ms:0"'
+    # The allocator gives memory back within a second instead of ten: a process should not take more than its plan says. And it
+    # keeps as many small chunks at hand per thread as a batch of strings has: they are made and freed a batch at a time.
+    printf '\n\n[env]\nJEMALLOC_SYS_WITH_MALLOC_CONF = "dirty_decay_ms:1000,muzzy_decay_ms:0,tcache_nslots_small_max:2048,lg_tcache_nslots_mul:3"'
     [[ -n "$ROCKSDB" ]] || return 0
     printf '\nROCKSDB_LIB_DIR = %s\nROCKSDB_STATIC = "1"' "$(quoted "$ROCKSDB")"
 }

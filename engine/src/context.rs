@@ -179,7 +179,16 @@ impl OperatorContext {
     /// What all subtasks of this operator, of however many there were, put under `list` into the checkpoint that this life
     /// began from (a source's positions are under `positions`); nothing when it began anew.
     pub fn restored(&self, list: &str) -> Vec<RestoredItem> {
-        self.task.state.restored(&self.uid, list)
+        self.task.state.restored(&self.uid, list, |_| true)
+    }
+
+    /// As [`restored`](Self::restored), of those subtasks alone that had key groups which this one has now: at an unchanged
+    /// parallelism, of the one that this one takes over from. Of all of them when no key group tells, as in a subtask without any.
+    pub fn restored_of_own_keys(&self, list: &str) -> Vec<RestoredItem> {
+        let own = self.own_key_groups();
+        let shared = |of: &Range<u16>| of.start.max(own.start) < of.end.min(own.end);
+        let of_own = self.task.state.restored(&self.uid, list, shared);
+        if of_own.is_empty() { self.restored(list) } else { of_own }
     }
 
     /// What wakes this task from another thread.

@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use weir_state::StateError;
+
 use crate::ids::OperatorUid;
 
 /// The result of anything that runs on a task's thread. The error is one word, so the happy path tests one register.
@@ -156,6 +158,10 @@ impl TaskError {
 impl<E: Error + Send + Sync + 'static> From<E> for TaskError {
     #[cold]
     fn from(error: E) -> Self {
+        let broken_off = (&error as &dyn std::any::Any).downcast_ref::<StateError>();
+        if matches!(broken_off, Some(StateError::Cancelled { .. })) {
+            return Self::new(Cause::Cancelled, Domain::Internal, error.to_string());
+        }
         TaskError::user(error.to_string()).caused_by(error)
     }
 }

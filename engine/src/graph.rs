@@ -1,4 +1,5 @@
 //! The job graph while it is written: chains, edges and the recipes that make tasks of them.
+//! (over 400 lines: an operator says everything that a plan may ask of it)
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -43,7 +44,21 @@ pub struct OperatorInfo {
     pub(crate) stateful: bool,
     pub(crate) index: bool,
     pub(crate) asynchronous: bool,
+    pub(crate) updating: Updating,
     pub(crate) footprint: Footprint,
+}
+
+/// What an operator has to do with results that replace each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Updating {
+    pub(crate) updates: bool,
+    pub(crate) moves: bool,
+    pub(crate) in_parts: bool,
+    pub(crate) adds_up: bool,
+    pub(crate) settles: bool,
+    pub(crate) settles_windows: bool,
+    pub(crate) settles_right: bool,
+    pub(crate) takes_back: bool,
 }
 
 impl OperatorInfo {
@@ -63,7 +78,8 @@ impl OperatorInfo {
     }
 
     fn new(uid: Option<OperatorUid>, kind: &'static str, stateful: bool) -> Self {
-        OperatorInfo { uid, kind, stateful, index: false, asynchronous: false, footprint: Footprint::none() }
+        let (updating, footprint) = (Updating::default(), Footprint::none());
+        OperatorInfo { uid, kind, stateful, index: false, asynchronous: false, updating, footprint }
     }
 
     /// The operator's state is a profile index: it gets the index's share of the memory, and no cache.
@@ -77,6 +93,68 @@ impl OperatorInfo {
     #[must_use]
     pub fn asynchronous(mut self) -> Self {
         self.asynchronous = true;
+        self
+    }
+
+    /// Some of what the operator gives replaces what it gave before: results of a window that is given again, say. Who adds up
+    /// what comes ([`OperatorInfo::adds_up`]) must not be fed with that, or the plan is refused: each would count beside those that it
+    /// replaces. What other operators make of it is the same, up to one that [settles](OperatorInfo::settles) it.
+    #[must_use]
+    pub fn updates(mut self, yes: bool) -> Self {
+        self.updating.updates = yes;
+        self
+    }
+
+    /// What replaces a result of the operator may be of another window (a session grows), or of one that is never over: nobody can tell
+    /// which is the last.
+    #[must_use]
+    pub fn moves(mut self, yes: bool) -> Self {
+        self.updating.moves = yes;
+        self
+    }
+
+    /// Some of what the operator gives adds to what it gave before of the same window: all of them count, and the newest is not the whole.
+    #[must_use]
+    pub fn in_parts(mut self, yes: bool) -> Self {
+        self.updating.in_parts = yes;
+        self
+    }
+
+    /// The operator takes each record for one more.
+    #[must_use]
+    pub fn adds_up(mut self) -> Self {
+        self.updating.adds_up = true;
+        self
+    }
+
+    /// The operator knows that some of what comes replaces what came before; what it gives may be added up.
+    #[must_use]
+    pub fn settles(mut self) -> Self {
+        self.updating.settles = true;
+        self
+    }
+
+    /// The operator gives the last result of each window, and so must not be fed with [moving](OperatorInfo::moves) ones, or
+    /// with [parts](OperatorInfo::in_parts).
+    #[must_use]
+    pub fn settles_windows(mut self) -> Self {
+        self.updating.settles_windows = true;
+        self
+    }
+
+    /// Of two streams that are [connected](crate::KeyedStream::connect) the right one is a table to the operator, of which newer records are meant to
+    /// replace older ones: what it gives is about the left one's records, and so are the updates in it.
+    #[must_use]
+    pub fn settles_right(mut self) -> Self {
+        self.updating.settles_right = true;
+        self
+    }
+
+    /// The operator may give nothing of a record that replaces one of which it gave something, as a filter does: the newest that it gave may be
+    /// out of date. So it must not come between [updates](OperatorInfo::updates) and who gives the last of them.
+    #[must_use]
+    pub fn takes_back(mut self, yes: bool) -> Self {
+        self.updating.takes_back = yes;
         self
     }
 
@@ -96,6 +174,7 @@ pub(crate) struct GraphOperator {
     pub(crate) stateful: bool,
     pub(crate) index: bool,
     pub(crate) asynchronous: bool,
+    pub(crate) updating: Updating,
     pub(crate) footprint: Footprint,
 }
 
@@ -121,6 +200,8 @@ pub(crate) struct GraphEdge {
     pub(crate) to: usize,
     pub(crate) asked: Asked,
     pub(crate) side: Option<&'static str>,
+    /// It is of the right one of two streams that were connected.
+    pub(crate) right: bool,
     pub(crate) ends: Arc<dyn LayEdge>,
 }
 
@@ -192,7 +273,7 @@ impl Graph {
         side: Option<&'static str>,
         ends: Arc<dyn LayEdge>,
     ) {
-        self.edges.push(GraphEdge { from, to, asked, side, ends });
+        self.edges.push(GraphEdge { from, to, asked, side, right: false, ends });
     }
 
     /// Spreads the one edge that leads into `chain` as told, if nothing runs there yet and nobody said how before.
@@ -207,6 +288,11 @@ impl Graph {
             }
             _ => false,
         }
+    }
+
+    /// What leads into `chain`, in which nothing runs, is the right one of two streams.
+    pub(crate) fn is_right(&mut self, chain: usize) {
+        self.edges.iter_mut().filter(|edge| edge.to == chain).for_each(|edge| edge.right = true);
     }
 
     /// What led into `chain`, in which nothing runs, leads into `into` from now on, and `chain` is no more.
@@ -241,9 +327,10 @@ impl Graph {
         });
         let number = self.operators;
         self.operators += 1;
-        let OperatorInfo { kind, stateful, index, asynchronous, footprint, .. } = info;
+        let OperatorInfo { kind, stateful, index, asynchronous, updating, footprint, .. } = info;
         let uid_of = uid.clone();
-        let operator = GraphOperator { number, uid: uid_of, kind, stateful, index, asynchronous, footprint };
+        let operator =
+            GraphOperator { number, uid: uid_of, kind, stateful, index, asynchronous, updating, footprint };
         self.chains[chain].operators.push(operator);
         uid
     }
@@ -296,6 +383,8 @@ impl Graph {
                         kind: o.kind,
                         stateful: o.stateful,
                         index: o.index,
+                        updates: o.updating.updates,
+                        updating: o.updating,
                         footprint: self.footprint_of(o),
                     })
                     .collect(),
@@ -309,8 +398,13 @@ impl Graph {
                 let (from, to) = (self.parallelism_of(origin), self.parallelism_of(edge.to));
                 let partitioning = self.partitioning(edge);
                 let channels = if partitioning == Partitioning::Forward { from } else { from * to };
+                let operator = match edge.from {
+                    From::Operator(of) => self.chains[origin].operators.iter().position(|o| o.number == of),
+                    From::Chain(_) => None,
+                };
                 let (from, to) = (self.place(origin), self.place(edge.to));
-                PlannedEdge { from, to, partitioning, side: edge.side, channels }
+                let (side, right) = (edge.side, edge.right);
+                PlannedEdge { from, operator, to, right, partitioning, side, channels }
             })
             .collect();
         Plan {

@@ -37,7 +37,9 @@ pub fn init(filter: &str) -> Result<(), LogError> {
         .with_env_filter(parsed)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
+        .with_target(false)
+        // It would be printed, and panic in whoever has logged when that cannot be written either: a full disk under the log.
+        .log_internal_errors(false);
     // A second initialisation is not an error: a library or a test may have been first.
     let _ = subscriber.try_init();
     Ok(())

@@ -59,6 +59,10 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
     /// its side outputs, when it gives them back by [`Operator::release`]. Barriers and the end never wait so.
     const HOLDS_SIGNALS: bool = false;
 
+    /// Whether what it holds back leaves between batches only: then `release` is not called after `process`, so that holding signals costs
+    /// nothing per record.
+    const RELEASES_BETWEEN_BATCHES: bool = false;
+
     /// Called once, before any record of any task flows. May block; an error fails the start and names this operator.
     ///
     /// # Errors
@@ -113,7 +117,8 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
     }
 
     /// Called when event time advances, before the watermark goes downstream: fire timers and windows here. Who
-    /// may have very many to fire asks [`OperatorContext::not_cancelled`] now and then; barriers wait until it is done.
+    /// may have very many to fire asks [`OperatorContext::not_cancelled`] now and then; barriers wait until it is done, unless it
+    /// gives them part by part from [`Operator::release`] ([`Operator::has_more`]).
     ///
     /// # Errors
     /// As for `process`.
@@ -141,6 +146,14 @@ pub trait Operator<In: Data>: Clone + Send + 'static {
     /// True while it wants no more input: then the task reads none, but goes on hearing orders (a source's barriers among them) and
     /// calling `on_quiet`. What is behind the operator in the batch at hand comes all the same.
     fn is_full(&self) -> bool {
+        false
+    }
+
+    /// True while it has more to give and could do so at once: then the task looks for input but does not wait for it, and calls
+    /// `on_quiet` again. For who gives very many results in parts, with the watermark that brought them about held behind
+    /// ([`Operator::HOLDS_SIGNALS`]), so that barriers are served between two parts. While what comes next in the task is full, it is
+    /// not asked to release anything, except at the end.
+    fn has_more(&self) -> bool {
         false
     }
 

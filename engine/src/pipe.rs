@@ -55,6 +55,10 @@ pub trait Stage<In>: Collector<In> + Send + 'static {
     fn full(&self) -> Option<&OperatorUid> {
         None
     }
+    /// Some operator of the chain has more to give at once.
+    fn has_more(&self) -> bool {
+        false
+    }
     /// Event time advances.
     ///
     /// # Errors
@@ -184,7 +188,12 @@ impl<Op, Next> Fused<Op, Next> {
         Op: Operator<In>,
         Next: Stage<Op::Out>,
     {
-        if Op::HOLDS_SIGNALS { self.release_held() } else { Ok(()) }
+        // One that has very many to give goes on when there is room for them.
+        if Op::HOLDS_SIGNALS && !(self.op.has_more() && self.next.full().is_some()) {
+            self.release_held()
+        } else {
+            Ok(())
+        }
     }
 
     fn release_held<In: Data>(&mut self) -> Result<()>
@@ -219,7 +228,7 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Collector<In> for Fused<O
         self.check.passes();
         let Fused { op, uid, next, .. } = self;
         blame(uid, || op.process(record, next))?;
-        self.release()
+        if Op::RELEASES_BETWEEN_BATCHES { Ok(()) } else { self.release() }
     }
 }
 
@@ -261,6 +270,10 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
         let Fused { op, uid, next, .. } = self;
         // Fire first, then let time pass downstream.
         blame(uid, || op.on_watermark(w, next))?;
+        // What fired found what was there before this watermark.
+        if let Some(state) = &self.state {
+            state.watermark(&self.uid, w);
+        }
         if Op::HOLDS_SIGNALS {
             self.op.hold(HeldSignal::Watermark(w));
             return self.release();
@@ -271,6 +284,10 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
 
     fn full(&self) -> Option<&OperatorUid> {
         if self.op.is_full() { Some(&self.uid) } else { self.next.full() }
+    }
+
+    fn has_more(&self) -> bool {
+        (self.op.has_more() && self.next.full().is_none()) || self.next.has_more()
     }
 
     fn idle(&mut self) -> Result<()> {
@@ -304,7 +321,9 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
         self.check.end();
         let Fused { op, uid, next, .. } = self;
         blame(uid, || op.on_end(kind, next))?;
-        self.release()?;
+        if Op::HOLDS_SIGNALS {
+            self.release_held()?;
+        }
         self.snapshot(Barrier::LAST)?;
         self.op.sides().map_or(Ok(()), |s| s.end(kind))?;
         self.next.end(kind)

@@ -18,7 +18,7 @@ pub enum JobState {
     Planned,
     /// Tasks are being made and their operators opened.
     Deploying,
-    /// State is being read back. No job is in it yet: attempts begin without state.
+    /// Tasks read back the state of the checkpoint that this attempt begins from.
     Restoring,
     /// Records flow.
     Running,
@@ -28,7 +28,7 @@ pub enum JobState {
     Suspended,
     /// Over, with a cause.
     Failed,
-    /// Over: ended, drained or cancelled.
+    /// Over: ended, drained, cancelled, or cancelled because its drain took too long.
     Finished,
 }
 
@@ -48,7 +48,8 @@ impl JobState {
             Restoring => matches!(next, Running | Suspended | Failed | Finished),
             Running => matches!(next, Draining | Suspended | Failed | Finished),
             Draining => matches!(next, Suspended | Failed | Finished),
-            Suspended => matches!(next, Deploying | Failed | Finished),
+            // Again, when it cannot be found out yet where to begin.
+            Suspended => matches!(next, Deploying | Suspended | Failed | Finished),
             Failed | Finished => false,
         }
     }

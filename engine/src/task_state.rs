@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::mem;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_state::store::{Snapshot, Store};
@@ -85,8 +86,13 @@ impl TaskState {
         self.env.restored_from()
     }
 
-    pub(crate) fn restored(&self, uid: &OperatorUid, list: &str) -> Vec<RestoredItem> {
-        self.env.restored(uid, list)
+    pub(crate) fn restored(
+        &self,
+        uid: &OperatorUid,
+        list: &str,
+        which: impl Fn(&Range<u16>) -> bool,
+    ) -> Vec<RestoredItem> {
+        self.env.restored(uid, list, which)
     }
 
     /// The store of `uid`, opened at the first call: what it held at the checkpoint is read back then.
@@ -108,9 +114,11 @@ impl TaskState {
         self.env.settle_unclaimed(uid, store.as_ref())
     }
 
-    /// Event time that states with a time to live go by.
-    pub(crate) fn watermark(&self, w: Watermark) {
-        lock(&self.stores).iter().for_each(|(_, store)| store.event_time(w.0));
+    /// `uid` has acted upon a watermark: from now on its states with a time to live go by it.
+    pub(crate) fn watermark(&self, uid: &OperatorUid, w: Watermark) {
+        if let Some((_, store)) = lock(&self.stores).iter().find(|(of, _)| of == uid) {
+            store.event_time(w.0);
+        }
     }
 
     /// What `uid` froze at the barrier at hand.

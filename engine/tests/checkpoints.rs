@@ -145,6 +145,23 @@ fn a_savepoint_starts_another_job() {
     }
 }
 
+#[test]
+fn a_stop_with_a_name_that_cannot_be_is_refused_and_the_job_goes_on() {
+    let (job, probe) = job("names", numbers(100).endless(), Sum::default(), often("names"));
+    let job = job.start().unwrap();
+    until_summed(&job, 100);
+    job.savepoint("a").unwrap();
+    for (name, why) in [("a", "already exists"), ("a/b", "a/b"), ("", "characters")] {
+        let refused = job.stop_with_savepoint(name).unwrap_err();
+        assert!(refused.starts_with("the job goes on: ") && refused.contains(why), "{refused}");
+        assert_eq!(job.status().state, JobState::Running, "{name}");
+    }
+    job.checkpoint().unwrap();
+    job.stop_with_savepoint("b").unwrap();
+    job.wait().unwrap();
+    assert_eq!(probe.values(), [sum_to(100)]);
+}
+
 /// Each of them waits for the savepoint's folder to be looked at, which takes a thread itself.
 #[test]
 fn a_savepoint_of_many_tasks_is_not_held_up_by_their_waiting() {

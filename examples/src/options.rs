@@ -31,7 +31,8 @@ pub struct Common {
     /// Local files of the state lie here; once per disk [default: a temporary folder].
     #[arg(long, value_name = "FOLDER")]
     pub state_folder: Vec<PathBuf>,
-    /// Takes checkpoints to this folder or URL (file:///…, s3://bucket/prefix), and begins from the newest one there is.
+    /// Takes checkpoints to this folder or URL (file:///…, s3://bucket/prefix), and begins from the newest one there is. `user_profile` begins
+    /// anew when its broker is in the process.
     #[arg(long, env = "WEIR_CHECKPOINTS", value_name = "URL")]
     pub checkpoints: Option<String>,
     /// The time between two checkpoints, in milliseconds.
@@ -50,7 +51,7 @@ pub struct Common {
     /// Starts although the process has died too often of late.
     #[arg(long)]
     pub forgive_restarts: bool,
-    /// The most memory that the process plans with, in MiB [default: what the machine or its cgroup has].
+    /// The most memory that the process plans with, in MiB [default: the lowest of the cgroup's limit, ulimit -v and the machine's memory].
     #[arg(long, value_name = "MIB")]
     pub memory: Option<u64>,
 }
@@ -75,7 +76,7 @@ impl Common {
         }
         let mut job = Job::named(name).parallelism(self.parallelism()).state(state);
         if let Some(mib) = self.memory {
-            job = job.memory(MemoryConfig::new().limit(mib << 20));
+            job = job.memory(MemoryConfig::new().limit(mib.saturating_mul(1 << 20)));
         }
         match &self.checkpoints {
             Some(url) => Ok(job.checkpoints(self.checkpoints(url))),

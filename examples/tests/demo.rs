@@ -1,6 +1,6 @@
 //! The examples as a newcomer runs them: the real binaries, their output and exit status.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -130,11 +130,16 @@ fn it_serves_segments_profiles_metrics_and_plan_and_ends_on_ctrl_c() {
     within("an unknown user", "/profiles/nobody", "404 Not Found");
     within("an unknown route", "/nothing", "404 Not Found");
 
+    // The job is over before its answers are compared: only then does it wait for Ctrl-C.
+    let mut stdout = BufReader::new(running.0.stdout.take().expect("piped"));
+    let mut said = String::new();
+    while !said.contains("until Ctrl-C") {
+        assert!(stdout.read_line(&mut said).expect("text") > 0, "it ended by itself: {said}");
+    }
     let interrupted = Command::new("kill").args(["-INT", &running.0.id().to_string()]).status();
     assert!(interrupted.is_ok_and(|s| s.success()));
     let status = running.0.wait().expect("it ends");
-    let mut said = String::new();
-    running.0.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+    stdout.read_to_string(&mut said).expect("text");
     assert!(status.success(), "{said}");
     assert_eq!(said.lines().last(), Some("verified: 139 of 139 answers equal a plain loop over the input"));
 }
@@ -191,5 +196,42 @@ fn hourly_buys_equals_a_plain_loop_at_any_parallelism() {
         let counts: Vec<u64> =
             lines.iter().filter_map(|l| l.split_whitespace().last()?.parse().ok()).collect();
         assert_eq!(counts, expected, "parallelism {parallelism}");
+    }
+}
+
+#[test]
+fn cumulative_uv_equals_a_plain_loop_at_any_parallelism() {
+    let data = include_str!("../data/user_behavior_10k.csv");
+    // Ten-minute steps of Shanghai's days, eight hours ahead, with who was there in them.
+    let mut steps = std::collections::BTreeMap::<(i64, i64), Vec<&str>>::new();
+    for row in data.lines() {
+        let fields: Vec<&str> = row.split(',').collect();
+        let seconds = 8 * 3600 + fields[4].parse::<i64>().expect("a row ends in seconds");
+        let (day, step) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400) / 600);
+        steps.entry((day, step)).or_default().push(fields[0]);
+    }
+    let mut expected = Vec::new();
+    let days: std::collections::BTreeSet<i64> = steps.keys().map(|(day, _)| *day).collect();
+    for day in days {
+        let mut seen = std::collections::HashSet::<&str>::new();
+        for step in 0..144 {
+            seen.extend(steps.get(&(day, step)).into_iter().flatten());
+            if !seen.is_empty() {
+                expected.push((format!("{:02}:{:02}", (step + 1) / 6, (step + 1) % 6 * 10), seen.len()));
+            }
+        }
+    }
+    for parallelism in ["1", "2", "7"] {
+        let output = run(env!("CARGO_BIN_EXE_cumulative_uv"), &["--parallelism", parallelism]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let mut lines: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+        lines.sort();
+        let got: Vec<(String, usize)> = (lines.iter())
+            .filter_map(|line| {
+                let mut words = line.split_whitespace().skip(2);
+                Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+            })
+            .collect();
+        assert_eq!(got, expected, "parallelism {parallelism}");
     }
 }

@@ -1,4 +1,4 @@
-//! The main example when nobody reads what it says, or it cannot be asked what it was: one error, status 1, no panic.
+//! The main example when nobody reads what it says, it cannot be asked what it was, or is told to stop: one error or none, no panic.
 
 use std::process::{Command, Output, Stdio};
 
@@ -54,6 +54,46 @@ fn a_stdout_closed_while_it_runs_ends_it_early() {
 fn a_full_stdout_is_an_error() {
     let Ok(full) = std::fs::File::create("/dev/full") else { return };
     fails(&user_profile(&["--plan", "dot"], full.into()), 1, "error: cannot write to stdout: No space left");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let Ok(full) = std::fs::File::create("/dev/full") else { return };
+    let output = Command::new(env!("CARGO_BIN_EXE_user_profile"))
+        .args(["--direct", "--events", "2000", "--log", "debug"])
+        .stderr(full)
+        .output()
+        .expect("the example starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("verified: "), "{:?}: {said}", output.status);
+}
+
+#[test]
+fn told_to_stop_it_says_so_and_ends_well() {
+    use std::io::{BufRead, BufReader, Read};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_user_profile"))
+        .args(["--direct", "--events", "100000000", "--rate", "1000", "--log", "info,weir_engine=debug"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the example starts");
+    let mut log = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("records flow") {
+        line.clear();
+        assert!(log.read_line(&mut line).expect("a line") > 0, "it ended before it ran");
+    }
+    let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(told.expect("kill").success());
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).expect("the rest");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && said.contains("interrupted, 1 lives"),
+        "{:?}: {said}{rest}",
+        output.status
+    );
 }
 
 #[test]

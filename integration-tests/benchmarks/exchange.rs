@@ -18,9 +18,9 @@ use crate::measure::{Comparison, alternate, peak_rss_mib};
 
 const RECORDS: u64 = 50_000_000;
 const KEYS: u64 = 100_000;
-const PARALLELISM: u64 = 2;
-const BATCH: usize = 1024;
-const DEPTH: usize = 8;
+pub(crate) const PARALLELISM: u64 = 2;
+pub(crate) const BATCH: usize = 1024;
+pub(crate) const DEPTH: usize = 8;
 
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,10 +28,17 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Record `i` of the whole input, the same as in the peers' programs.
-fn record(i: u64) -> (u64, u64) {
+/// A key and a value: record `i` of the peers' programs, with this many keys.
+#[inline]
+pub(crate) fn pair(i: u64, keys: u64) -> (u64, u64) {
     let h = mix(i.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1));
-    (1 + h % KEYS, (h >> 40) & 1023)
+    (1 + h % keys, (h >> 40) & 1023)
+}
+
+/// Record `i` of the whole input.
+#[inline]
+fn record(i: u64) -> (u64, u64) {
+    pair(i, KEYS)
 }
 
 /// Every second record, from its subtask's number on.
@@ -139,7 +146,7 @@ pub(crate) fn expected(n: u64) -> (u64, u64) {
 
 /// Our hash for the baseline's maps, so that both sides pay the same for hashing.
 #[derive(Default)]
-struct Ours(u64);
+pub(crate) struct Ours(u64);
 
 impl Hasher for Ours {
     fn finish(&self) -> u64 {

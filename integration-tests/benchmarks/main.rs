@@ -3,8 +3,14 @@
 mod checkpointed;
 mod cli;
 mod exchange;
+mod json;
 mod kafka;
 mod measure;
+mod rows;
+mod sessions;
+mod sliding;
+mod tumbling;
+mod windows;
 
 use std::process::ExitCode;
 
@@ -14,5 +20,15 @@ fn main() -> ExitCode {
         ("kafka", kafka::run),
         ("count", checkpointed::count),
         ("checkpoints", checkpointed::every_second),
+        ("tumbling-memory-100k", tumbling::memory),
+        ("tumbling-memory-1m", tumbling::memory_1m),
+        ("tumbling-rocksdb-100k", tumbling::rocksdb),
+        ("tumbling-rocksdb-1m", tumbling::rocksdb_1m),
+        ("sliding", sliding::dense),
+        ("sliding-sparse", sliding::sparse),
+        ("sessions", sessions::run),
+        ("json-buys", json::buys),
+        ("json-uv", json::visitors),
+        ("json-uv-rocksdb", json::visitors_on_rocksdb),
     ])
 }

@@ -64,13 +64,15 @@ impl Comparison {
         let (cpu_ours, cpu_theirs) = (cpu(|r| r.0), cpu(|r| r.1));
         // Pair by pair: the machine's speed drifts, the two runs of a pair saw the same machine.
         let ratio = median(self.rounds.iter().map(|(o, t)| t.seconds / o.seconds));
+        // The other way round: what a record costs us for each that it costs them.
+        let cpu_ratio = median(self.rounds.iter().map(|(o, t)| o.cpu_seconds / t.cpu_seconds));
         println!("{name}: {} ({} records, {} rounds, checked)", self.what, self.records, self.rounds.len());
         println!("  {:<14} {:>14} {:>12} {:>16}", "", "records/s", "ns/record", "CPU s/million");
         for (label, rate, cpu) in [("weir", ours, cpu_ours), (self.baseline, theirs, cpu_theirs)] {
             println!("  {label:<14} {rate:>14.0} {:>12.2} {cpu:>16.4}", 1e9 / rate);
         }
         println!(
-            "  ratio {ratio:.3} (pair by pair), difference {:+.2} ns/record; target: {}",
+            "  ratio {ratio:.3} (pair by pair), difference {:+.2} ns/record, CPU per record {cpu_ratio:.2} times theirs; target: {}",
             1e9 / ours - 1e9 / theirs,
             self.target
         );
@@ -78,7 +80,7 @@ impl Comparison {
             "bench": name, "checked": true, "records": self.records, "records_per_s": ours.round(),
             "cpu_s_per_million": (cpu_ours * 1e4).round() / 1e4, "baseline": self.baseline,
             "baseline_records_per_s": theirs.round(), "baseline_cpu_s_per_million": (cpu_theirs * 1e4).round() / 1e4,
-            "ratio": (ratio * 1e3).round() / 1e3, "peak_rss_mib": self.peak_rss_mib,
+            "ratio": (ratio * 1e3).round() / 1e3, "cpu_ratio": (cpu_ratio * 1e3).round() / 1e3, "peak_rss_mib": self.peak_rss_mib,
         });
         println!("{json}");
     }

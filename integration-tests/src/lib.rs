@@ -3,3 +3,5 @@
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+pub mod broker;

@@ -268,3 +268,113 @@ fn e02_a_partition_that_returns_is_heard_by_every_consumer() {
     let counted: u64 = total.handle().take_values().iter().map(|w| w.value).sum();
     assert_eq!((counted, late.handle().take_values()), (3 + 2 + 64, Vec::new()));
 }
+
+/// Tells how often its key came within an hour of event time, and a millisecond after each record that it did.
+#[derive(Clone)]
+struct Remembers(ValueState<u8, u64>);
+
+impl ProcessFunction<u8, (u8, i64)> for Remembers {
+    type Out = String;
+    type State = ();
+    fn states(&mut self) -> Vec<&mut dyn NamedState<u8>> {
+        vec![&mut self.0]
+    }
+    fn process(
+        &mut self,
+        record: Record<(u8, i64)>,
+        cx: &mut KeyedContext<'_, u8, ()>,
+        out: &mut impl Collector<String>,
+    ) -> Result<()> {
+        let seen = self.0.get(cx)?.copied().unwrap_or(0) + 1;
+        self.0.set(cx, seen)?;
+        cx.set_timer(EventTime(record.time.0 + 1));
+        out.emit(record.with(format!("{seen} at {}", record.time.0)))
+    }
+    fn on_timer(
+        &mut self,
+        time: EventTime,
+        _: &mut KeyedContext<'_, u8, ()>,
+        out: &mut impl Collector<String>,
+    ) -> Result<()> {
+        out.emit(Record::new(format!("timer of {}", time.0), time))
+    }
+}
+
+/// All input ends, the last checkpoint is complete, and a later life has more to read: it is not late, its timers fire, what was
+/// remembered is as old as event time says, and what was given is not given again.
+#[test]
+fn a_job_whose_input_had_ended_goes_on_with_the_files_that_are_added() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, rows: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, rows).unwrap();
+        path
+    };
+    let life = |source: FileSource<(u8, i64), weir_connectors::format::Csv<(u8, i64)>>| {
+        let checkpoints = Checkpoints::to(folder.path().join("checkpoints").display().to_string());
+        let state = StateBackend::rocksdb().folder(folder.path().join("state"));
+        let job = Job::named("goes-on").parallelism(2).state(state).checkpoints(checkpoints.every(SOON));
+        let (results, late) = (MemorySink::new(), MemorySink::new());
+        let rows = job.source("rows", source).event_time(|row| row.1, Watermarks::monotonic()).shared();
+        let keyed = |uid: &str| rows.stream().key_by(uid, |row| row.0);
+        let told = |uid: &'static str| {
+            move |r: WindowResult<u8, u64>| format!("{uid} from {}: {}", r.window.start.0, r.value)
+        };
+        let (tumbling, a) =
+            keyed("by-key-a").window(Tumbling::of(ms(10))).aggregate_with_late("tumbling", count());
+        let sliding = Sliding::of(ms(20)).every(ms(10));
+        let (sliding, b) = keyed("by-key-b").window(sliding).aggregate_with_late("sliding", count());
+        let (sessions, c) =
+            keyed("by-key-c").window(Session::gap(ms(10))).aggregate_with_late("sessions", count());
+        tumbling.map(told("tumbling")).sink("tumbling-out", results.clone());
+        sliding.map(told("sliding")).sink("sliding-out", results.clone());
+        sessions.map(told("session")).sink("sessions-out", results.clone());
+        a.union(b).union(c).sink("late", late.clone());
+        let hour = Ttl::event_time(Duration::from_secs(3600));
+        keyed("by-key-d")
+            .process("remembers", Remembers(ValueState::named("seen").ttl(hour)))
+            .sink("remembered", results.clone());
+        weir_engine::testkit::run_within(job, SOON).unwrap();
+        assert!(late.handle().is_empty(), "{:?}", late.handle().take_values());
+        let mut results = results.handle().take_values();
+        results.sort();
+        results
+    };
+    let source = FileSource::csv(file("first.csv", "1,5\n1,15\n"));
+    let first = [
+        "1 at 5",
+        "2 at 15",
+        "session from 5: 1",
+        "session from 15: 1",
+        "sliding from -10: 1",
+        "sliding from 0: 2",
+        "sliding from 10: 1",
+        "timer of 16",
+        "timer of 6",
+        "tumbling from 0: 1",
+        "tumbling from 10: 1",
+    ];
+    let mut first = first.map(str::to_owned);
+    first.sort();
+    assert_eq!(life(source.clone()), first);
+    assert_eq!(life(source.clone()), Vec::<String>::new(), "nothing was added");
+
+    let source = source.and(file("second.csv", "1,25\n1,1005\n"));
+    let second = [
+        "3 at 25",
+        "4 at 1005",
+        "timer of 26",
+        "timer of 1006",
+        "tumbling from 20: 1",
+        "tumbling from 1000: 1",
+        "sliding from 10: 1",
+        "sliding from 20: 1",
+        "sliding from 990: 1",
+        "sliding from 1000: 1",
+        "session from 25: 1",
+        "session from 1005: 1",
+    ];
+    let mut second = second.map(str::to_owned);
+    second.sort();
+    assert_eq!(life(source), second);
+}

@@ -183,11 +183,21 @@ fn a_panic_anywhere_in_an_operator_names_it() {
 fn a_panic_while_closing_neither_fails_a_job_nor_hides_a_failure_nor_keeps_others_from_closing() {
     for fails in [false, true] {
         let closed = Arc::default();
-        let job = Job::named("closing").parallelism(1);
-        let s = job.source("numbers", ScriptSource::of([(1u64, 1)])).source_time(Watermarks::monotonic());
+        // The sink has run, not only opened, before anything fails: else it may be told that it never ran.
+        let wrote = Arc::new(std::sync::Barrier::new(if fails { 2 } else { 1 }));
+        let (job, door) =
+            (Job::named("closing").parallelism(1), Closes(Arc::clone(&wrote), Arc::clone(&closed)));
+        let script = vec![Line::Record(1u64, 1), Line::Pause(Duration::from_millis(1)), Line::Record(2, 2)];
+        let s = job.source("numbers", ScriptSource::new(vec![script])).source_time(Watermarks::monotonic());
         let s = s.transform(OperatorInfo::named("panics", "closer"), Panics(Where::Close));
-        let s = each(s, "fails", move |n| if fails { Err(TaskError::user("the cause")) } else { Ok(n) });
-        s.rebalance().sink("door", Closes(Arc::clone(&closed)));
+        let s = each(s, "fails", move |n| {
+            if n < 2 || !fails {
+                return Ok(n);
+            }
+            wrote.wait();
+            Err(TaskError::user("the cause"))
+        });
+        s.rebalance().sink("door", door);
         let result = run_within(job, SOON);
         assert_eq!(result.is_err(), fails);
         if let Err(JobError::Failed { failure, .. }) = result {
@@ -197,17 +207,18 @@ fn a_panic_while_closing_neither_fails_a_job_nor_hides_a_failure_nor_keeps_other
     }
 }
 
-/// Notes how it was closed.
+/// Meets another at the barrier with all it writes, and notes how it was closed.
 #[derive(Clone)]
-struct Closes(Arc<Mutex<Vec<Closing>>>);
+struct Closes(Arc<std::sync::Barrier>, Arc<Mutex<Vec<Closing>>>);
 
 impl<T: Data> Sink<T> for Closes {
     fn write(&mut self, batch: &mut Vec<Record<T>>) -> Result<()> {
         batch.clear();
+        self.0.wait();
         Ok(())
     }
     fn close(&mut self, outcome: Closing) {
-        self.0.lock().unwrap().push(outcome);
+        self.1.lock().unwrap().push(outcome);
     }
 }
 

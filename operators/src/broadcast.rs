@@ -11,13 +11,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_engine::{
     Barrier, BroadcastStream, Collector, Data, Either, EndKind, EventTime, Key, Keyed, Operator,
-    OperatorContext, OperatorInfo, Pipe, Record, Result, Stream, Watermark,
+    OperatorContext, OperatorInfo, Pipe, Record, Result, SignalPort, Stream, Watermark,
 };
 use weir_state::schema::Schema;
 use weir_state::store::Snapshot;
 
 use crate::opened::Opened;
-use crate::process::{KeyedContext, NamedState, Process, ProcessFunction};
+use crate::process::{KeyedContext, NamedState, Process, ProcessFunction, Tagged};
 use rules::Rules;
 
 /// What a job does with each record of a stream, given rules that come as another stream, of which every subtask has all.
@@ -168,6 +168,11 @@ pub trait KeyedBroadcastFunction<K: Key, In: Data, R: Data>: Clone + Send + 'sta
         Vec::new()
     }
 
+    /// The side outputs: see [`ProcessFunction::tags`].
+    fn tags(&mut self) -> Vec<&mut dyn Tagged> {
+        Vec::new()
+    }
+
     /// Called for each record of the keys that this subtask owns. HOT.
     ///
     /// # Errors
@@ -238,7 +243,7 @@ impl<In: Data, R: Data> BroadcastOps<In, R> for BroadcastStream<In, R> {
         uid: &str,
         function: F,
     ) -> Stream<F::Out, impl Pipe<Out = F::Out>> {
-        self.transform(OperatorInfo::stateful("broadcast", uid), Broadcast::new(function))
+        self.transform(OperatorInfo::stateful("broadcast", uid).settles(), Broadcast::new(function))
     }
 }
 
@@ -259,7 +264,10 @@ impl<K: Key, In: Data, R: Data> KeyedBroadcastOps<K, In, R> for BroadcastStream<
         uid: &str,
         function: F,
     ) -> Stream<F::Out, impl Pipe<Out = F::Out>> {
-        self.transform(OperatorInfo::stateful("keyed_broadcast", uid), KeyedBroadcast::new(function))
+        self.transform(
+            OperatorInfo::stateful("keyed_broadcast", uid).settles(),
+            KeyedBroadcast::new(function),
+        )
     }
 }
 
@@ -344,6 +352,10 @@ impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> ProcessFunc
 
     fn states(&mut self) -> Vec<&mut dyn NamedState<K>> {
         self.function.states()
+    }
+
+    fn tags(&mut self) -> Vec<&mut dyn Tagged> {
+        self.function.tags()
     }
 
     #[inline]
@@ -463,6 +475,10 @@ impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> Operator<Ei
 
     fn on_end(&mut self, kind: EndKind, out: &mut impl Collector<F::Out>) -> Result<()> {
         self.inner.on_end(kind, out)
+    }
+
+    fn sides(&mut self) -> Option<&mut dyn SignalPort> {
+        self.inner.sides()
     }
 }
 

@@ -11,7 +11,7 @@ use weir_state::schema::Schema;
 
 #[cfg(doc)]
 use crate::process::MapState;
-use crate::process::{KeyedContext, NamedState, ProcessFunction};
+use crate::process::{KeyedContext, NamedState, ProcessFunction, Tagged};
 
 /// What a job does with each record of two connected keyed streams, given what it remembers of the key: a
 /// [`ProcessFunction`] with two inputs. State, states with names and timers are the key's, whichever side touches them.
@@ -123,6 +123,11 @@ pub trait CoProcessFunction<K: Key, A: Data, B: Data>: Clone + Send + 'static {
         Vec::new()
     }
 
+    /// The side outputs: see [`ProcessFunction::tags`].
+    fn tags(&mut self) -> Vec<&mut dyn Tagged> {
+        Vec::new()
+    }
+
     /// Called before each batch, of both sides or of one: see [`ProcessFunction::prefetch`] and [`MapState::prefetch_entries`].
     ///
     /// # Errors
@@ -146,7 +151,7 @@ pub trait CoProcessFunction<K: Key, A: Data, B: Data>: Clone + Send + 'static {
         Ok(())
     }
 
-    /// Called when the machine's clock has reached a processing timer: see [`ProcessFunction::on_processing_timer`].
+    /// Called when the job's clock has reached a processing timer: see [`ProcessFunction::on_processing_timer`].
     ///
     /// # Errors
     /// As for `left`.
@@ -217,6 +222,10 @@ impl<K: Key, A: Data, B: Data, F: CoProcessFunction<K, A, B>> ProcessFunction<K,
 
     fn states(&mut self) -> Vec<&mut dyn NamedState<K>> {
         self.function.states()
+    }
+
+    fn tags(&mut self) -> Vec<&mut dyn Tagged> {
+        self.function.tags()
     }
 
     fn prefetch(&mut self, batch: &[Record<Keyed<K, Either<A, B>>>]) -> Result<()> {

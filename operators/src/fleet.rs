@@ -36,6 +36,24 @@ impl<K: Key, T: Data, Op: Operator<Keyed<K, T>>> Fleet<K, T, Op> {
         self.subtasks.iter_mut().for_each(|subtask| subtask.watermark(ms).unwrap());
     }
 
+    /// Of what is given in parts, the first.
+    pub(crate) fn begin_watermark(&mut self, ms: i64) {
+        (0..self.subtasks.len()).for_each(|subtask| self.begin_watermark_of(subtask, ms));
+    }
+
+    pub(crate) fn begin_watermark_of(&mut self, subtask: usize, ms: i64) {
+        self.subtasks[subtask].begin_watermark(ms).unwrap();
+    }
+
+    pub(crate) fn has_more(&self) -> bool {
+        self.subtasks.iter().any(OpHarness::has_more)
+    }
+
+    /// Event time of one subtask alone: others may have read an input that was idle in another order.
+    pub(crate) fn watermark_of(&mut self, subtask: usize, ms: i64) {
+        self.subtasks[subtask].watermark(ms).unwrap();
+    }
+
     pub(crate) fn quiet(&mut self) {
         self.subtasks.iter_mut().for_each(|subtask| subtask.quiet().unwrap());
     }

@@ -22,7 +22,7 @@
 //!
 //! Event times are milliseconds since the Unix epoch, negative ones included. State lies in the store of the subtask that
 //! owns its key, in checkpoints, and comes back from these whatever the parallelism; each operator says what it keeps. But for
-//! async I/O no operator here starts a thread, takes a lock per record or reads a clock per record.
+//! async I/O no operator here starts a thread or takes a lock per record; only `deduplicate_by_clock` reads a clock per record.
 
 pub mod aggregate;
 pub mod argument;
@@ -36,6 +36,7 @@ mod flat_map;
 mod fleet;
 mod inspect;
 pub mod join;
+mod kept_with;
 mod late;
 mod map;
 mod opened;
@@ -47,6 +48,7 @@ pub mod prelude;
 pub mod process;
 pub mod profile;
 mod progress;
+mod settled;
 mod timers;
 pub mod top_n;
 #[cfg(test)]
@@ -60,4 +62,5 @@ pub use inspect::Inspect;
 pub use map::Map;
 pub use process::{KeyedContext, ProcessFunction};
 pub use profile::{BadUpdates, ProfileTarget, RejectedUpdate};
+pub use settled::Settled;
 pub use window::{Sliding, TimeWindow, Tumbling, WindowResult};

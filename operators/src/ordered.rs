@@ -71,6 +71,11 @@ pub(crate) trait InOrder<K: Key, T: Kept>: Clone + Send + 'static {
         Vec::new()
     }
 
+    /// As of a process function.
+    fn kept_with(&self) -> Vec<(&'static str, bool)> {
+        Vec::new()
+    }
+
     /// All records of one key and time; times ascend.
     ///
     /// # Errors
@@ -131,6 +136,10 @@ impl<K: Key, T: Kept, F: InOrder<K, T>> ProcessFunction<K, T> for Ordered<K, T, 
         let mut states = self.function.states();
         states.push(&mut self.pending);
         states
+    }
+
+    fn kept_with(&self) -> Vec<(&'static str, bool)> {
+        self.function.kept_with()
     }
 
     fn process(

@@ -264,6 +264,11 @@ impl<K: Key, T: Kept, A: Aggregate<T>> InOrder<K, T> for OverFrames<K, T, A> {
         vec![self.units.state()]
     }
 
+    fn kept_with(&self) -> Vec<(&'static str, bool)> {
+        let rows = self.bounds.rows.is_some();
+        vec![("one accumulator of each record", rows), ("one accumulator of each time", !rows)]
+    }
+
     fn records(
         &mut self,
         time: EventTime,

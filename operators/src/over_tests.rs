@@ -222,3 +222,19 @@ fn a_record_without_event_time_fails_the_job_and_says_what_to_do() {
     let error = h.send(keyed(1, 0), EventTime::NONE.0).unwrap_err();
     assert!(error.chain().contains("give its source event_time"), "{error:?}");
 }
+
+#[test]
+fn frames_of_rows_are_none_of_times_and_a_change_between_them_is_refused() {
+    let over = [Over::rows(3), Over::time(ms(10))];
+    for (before, after) in [(over[0], over[1]), (over[1], over[0])] {
+        let mut h = OpHarness::new(op(before, count())).unwrap();
+        h.watermark(0).unwrap();
+        h.send(keyed(1, 5i64), 5).unwrap();
+        h.watermark(5).unwrap();
+        let saved = h.save(1).unwrap();
+        let restored = |over| OpHarness::restored(op::<i64, _>(over, count()), &[&saved], 0, 1).map(drop);
+        let error = restored(after).unwrap_err().to_string();
+        assert!(error.contains("which the job needs now: declare the operator as it was"), "{error}");
+        restored(before).unwrap();
+    }
+}

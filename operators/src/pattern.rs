@@ -176,6 +176,38 @@ impl<K: Key, T: Kept, A, B, C> Detect<K, T, A, B, C> {
     }
 }
 
+impl<K: Key, T: Kept, A, B, C> Detect<K, T, A, B, C> {
+    /// What is over by `by` leaves; when nothing was to follow it, that is a match.
+    fn let_go(
+        &mut self,
+        by: i64,
+        begun: &mut Begun,
+        cx: &mut LineContext<'_, K, Begun>,
+        out: &mut impl Collector<Found<K, T>>,
+    ) -> Result<()> {
+        // A life before this one may have waited for longer: event time may be past the end that holds today, but not past this one.
+        let not_before = begun.first_over;
+        let mut head = begun.open.head;
+        while head < begun.open.tail {
+            let (began, first) = self.open.at(cx, head)?;
+            begun.first_over = began.saturating_add(self.within);
+            if begun.first_over > by {
+                break;
+            }
+            if self.pattern.negated {
+                let at = EventTime(begun.first_over.max(not_before));
+                out.emit(Record::new(Found { key: cx.key().clone(), first: first.clone(), then: None }, at))?;
+            }
+            head += 1;
+        }
+        if head < begun.open.tail && begun.first_over != not_before {
+            // A life before this one may have set its timer for another time.
+            wake(cx, begun.first_over);
+        }
+        self.open.drop_until(cx, &mut begun.open, head)
+    }
+}
+
 impl<K: Key, T: Kept, A: Clone, B: Clone, C: Clone> Clone for Detect<K, T, A, B, C> {
     fn clone(&self) -> Self {
         Detect::new(self.pattern.clone(), self.within)
@@ -202,16 +234,17 @@ impl<K: Key, T: Kept, A: Condition<T>, B: Condition<T>, C: Condition<T>> InOrder
         let mut begun = cx.state()?.kept.clone();
         for record in records {
             if !begun.open.is_empty() {
-                if (self.pattern.follow)(&record) {
-                    if !self.pattern.negated {
+                let follows = (self.pattern.follow)(&record);
+                if follows || self.pattern.unless.as_ref().is_some_and(|unless| unless(&record)) {
+                    // It concerns only what is not over. Nothing is, unless a life before this one waited for longer.
+                    self.let_go(time.0.saturating_sub(1), &mut begun, cx, out)?;
+                    if follows && !self.pattern.negated {
                         for number in begun.open.head..begun.open.tail {
                             let first = self.open.at(cx, number)?.1.clone();
                             let found = Found { key: cx.key().clone(), first, then: Some(record.clone()) };
                             out.emit(Record::new(found, time))?;
                         }
                     }
-                    self.open.clear(cx, &mut begun.open)?;
-                } else if self.pattern.unless.as_ref().is_some_and(|unless| unless(&record)) {
                     self.open.clear(cx, &mut begun.open)?;
                 }
             }
@@ -238,20 +271,7 @@ impl<K: Key, T: Kept, A: Condition<T>, B: Condition<T>, C: Condition<T>> InOrder
         if begun.open.is_empty() || begun.first_over > time.0 {
             return Ok(());
         }
-        let mut head = begun.open.head;
-        while head < begun.open.tail {
-            let (began, first) = self.open.at(cx, head)?;
-            begun.first_over = began.saturating_add(self.within);
-            if begun.first_over > time.0 {
-                break;
-            }
-            if self.pattern.negated {
-                let found = Found { key: cx.key().clone(), first: first.clone(), then: None };
-                out.emit(Record::new(found, EventTime(begun.first_over)))?;
-            }
-            head += 1;
-        }
-        self.open.drop_until(cx, &mut begun.open, head)?;
+        self.let_go(time.0, &mut begun, cx, out)?;
         cx.state()?.kept = begun;
         Ok(())
     }

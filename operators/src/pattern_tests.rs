@@ -229,3 +229,60 @@ fn e16_a_time_that_cannot_be_is_named() {
     let error = pattern.check().unwrap_err().to_string();
     assert!(error.starts_with("within is 0ns"), "{error}");
 }
+
+fn lives<B: Condition<i64>>(
+    first: &Pattern<i64, impl Condition<i64>, B>,
+    records: &[(i64, i64)],
+    watermark: i64,
+) -> weir_engine::testkit::Saved {
+    let mut h = OpHarness::new(op(first.clone())).unwrap();
+    h.watermark(-1).unwrap();
+    h.batch(records.iter().map(|(value, time)| (keyed(1, *value), *time))).unwrap();
+    h.watermark(watermark).unwrap();
+    assert_eq!(taken(&mut h), []);
+    h.save(1).unwrap()
+}
+
+#[test]
+fn what_has_begun_goes_by_the_longer_time_of_a_later_life() {
+    let without = |within| Pattern::begin(|v: &i64| *v == 1).not_followed_by(|v| *v == 2, ms(within));
+    let saved = lives(&without(30), &[(1, 0)], 10);
+    let mut h = OpHarness::restored(op(without(60)), &[&saved], 0, 1).unwrap();
+    h.watermark(59).unwrap();
+    assert_eq!(taken(&mut h), []);
+    h.watermark(60).unwrap();
+    assert_eq!(taken(&mut h), [(60, 1, None)]);
+
+    let with = |within| Pattern::begin(|v: &i64| *v == 1).followed_by(|v| *v == 2, ms(within));
+    let saved = lives(&with(30), &[(1, 0)], 10);
+    for (time, found) in [(60, vec![(60, 1, Some(2))]), (61, vec![]), (1_000, vec![])] {
+        let mut h = OpHarness::restored(op(with(60)), &[&saved], 0, 1).unwrap();
+        h.send(keyed(1, 2), time).unwrap();
+        h.watermark(2_000).unwrap();
+        assert_eq!(taken(&mut h), found, "at {time}");
+    }
+}
+
+#[test]
+fn what_has_begun_goes_by_the_shorter_time_of_a_later_life_and_is_never_late() {
+    let without = |within| Pattern::begin(|v: &i64| *v == 1).not_followed_by(|v| *v == 2, ms(within));
+    let saved = lives(&without(30), &[(1, 0), (1, 8)], 20);
+    // Both are over by now; said at a time that event time has not passed.
+    let mut h = OpHarness::restored(op(without(10)), &[&saved], 0, 1).unwrap();
+    h.watermark(29).unwrap();
+    assert_eq!(taken(&mut h), []);
+    h.watermark(30).unwrap();
+    assert_eq!(taken(&mut h), [(30, 1, None), (30, 1, None)]);
+    // What comes meanwhile follows nothing that was over before it.
+    let mut h = OpHarness::restored(op(without(10)), &[&saved], 0, 1).unwrap();
+    h.send(keyed(1, 2), 25).unwrap();
+    h.watermark(100).unwrap();
+    assert_eq!(taken(&mut h), [(30, 1, None), (30, 1, None)]);
+
+    let with = |within| Pattern::begin(|v: &i64| *v == 1).followed_by(|v| *v == 2, ms(within));
+    let saved = lives(&with(30), &[(1, 0), (1, 16)], 20);
+    let mut h = OpHarness::restored(op(with(10)), &[&saved], 0, 1).unwrap();
+    h.batch([(keyed(1, 2), 25), (keyed(1, 1), 26)]).unwrap();
+    h.watermark(100).unwrap();
+    assert_eq!(taken(&mut h), [(25, 1, Some(2))]);
+}

@@ -169,6 +169,7 @@ struct Step<'a, A, E> {
     name: &'static str,
     uid: &'a str,
     argument: Result<A, E>,
+    adds_up: bool,
 }
 
 /// Adds a step that goes by event time. `placeholder` stands for an argument that is refused: the plan is, too, so it never runs.
@@ -184,7 +185,9 @@ fn in_order<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>, A, E: Display, F: InOrd
         Err(error) => (placeholder, Err(error)),
     };
     let op = Timely::new(Ordered::new(function(argument)), late);
-    keyed.require(step.uid, checked).transform(OperatorInfo::stateful(step.name, step.uid), op)
+    let info = OperatorInfo::stateful(step.name, step.uid);
+    let info = if step.adds_up { info.adds_up() } else { info };
+    keyed.require(step.uid, checked).transform(info, op)
 }
 
 fn over<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>, A: Aggregate<T>>(
@@ -194,7 +197,7 @@ fn over<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>, A: Aggregate<T>>(
     aggregate: A,
     late: SideSlot<T>,
 ) -> Stream<OverResult<K, T, A::Out>, impl Pipe<Out = OverResult<K, T, A::Out>>> {
-    let step = Step { name: "over", uid, argument: over.check() };
+    let step = Step { name: "over", uid, argument: over.check(), adds_up: true };
     in_order(keyed, step, late, Default::default(), move |bounds| OverFrames::new(bounds, aggregate))
 }
 
@@ -205,7 +208,7 @@ fn deduplicate<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>>(
     t: Duration,
     late: SideSlot<T>,
 ) -> Stream<T, impl Pipe<Out = T>> {
-    let step = Step { name: "deduplicate", uid, argument: positive_ms("t", t) };
+    let step = Step { name: "deduplicate", uid, argument: positive_ms("t", t), adds_up: false };
     in_order(keyed, step, late, 1, move |t| Runs::new(keep, t))
 }
 
@@ -215,7 +218,7 @@ fn detect<K: Key, T: Kept, P: Pipe<Out = Keyed<K, T>>, A: Condition<T>, B: Condi
     pattern: Pattern<T, A, B, C>,
     late: SideSlot<T>,
 ) -> Stream<Found<K, T>, impl Pipe<Out = Found<K, T>>> {
-    let step = Step { name: "detect", uid, argument: pattern.check() };
+    let step = Step { name: "detect", uid, argument: pattern.check(), adds_up: false };
     in_order(keyed, step, late, 1, move |within| Detect::new(pattern, within))
 }
 

@@ -22,14 +22,15 @@ pub use crate::over::{Over, OverResult};
 pub use crate::pattern::{Found, Pattern};
 pub use crate::per_key::PerKeyOps;
 pub use crate::process::{
-    AggregatingState, KeyedContext, ListState, MapState, NamedState, ProcessFunction, ReducingState,
-    ValueState,
+    AggregatingState, KeyedContext, ListState, MapState, NamedState, ProcessFunction, ReducingState, Tag,
+    TagOps, Tagged, ValueState,
 };
 pub use crate::profile::{BadUpdates, ProfileTarget, RejectedUpdate};
 pub use crate::top_n::{Top, TopN};
 pub use crate::window::{
-    Calendar, CountWindow, Cumulate, Firing, Global, Pane, Session, Sliding, TimeWindow, Timing, Tumbling,
-    WindowOps, WindowResult, WindowResults, days, hours, minutes, seconds,
+    Calendar, CountWindow, Cumulate, Firing, Global, InWindow, LatestOps, Pane, Session, Sliding, TimeWindow,
+    Timing, Tumbling, WindowFunction, WindowOps, WindowProcessOps, WindowResult, WindowResults, days, hours,
+    minutes, seconds,
 };
 
 pub use weir_state::schema::Schema;
@@ -37,6 +38,7 @@ pub use weir_state::ttl::Ttl;
 
 use crate::process::Process;
 use crate::profile::UpdateProfile;
+use crate::settled::Settled;
 use crate::{Filter, FlatMap, Inspect, Map};
 
 /// Steps on any stream. They keep no state, event times and order, and run in the task they are called in.
@@ -99,6 +101,25 @@ pub trait StreamOps<T: Data, P: Pipe<Out = T>>: Sized {
     fn inspect<F>(self, f: F) -> Stream<T, Then<P, T, Inspect<F>>>
     where
         F: FnMut(&T) + Clone + Send + 'static;
+
+    /// Says that each record may count, though some of what it is made of replaces what came before (early results, allowed lateness).
+    /// Without this word such a plan is refused where a window, or `over`, would add them up. It is for what a filter leaves, and for aggregates
+    /// that do not mind, such as the greatest of counts that only grow.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::testkit::{NullSink, ScriptSource, run_within};
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let clicks = job.source("in", ScriptSource::of([(7u64, 0)])).source_time(weir_engine::Watermarks::monotonic());
+    /// let hourly = clicks.key_by("by-user", |user| *user)
+    ///     .window(Tumbling::of(hours(1)).early_after(seconds(10)))
+    ///     .aggregate("hourly", count());
+    /// // One per user and hour.
+    /// let on_time = hourly.filter(|w| w.pane.timing == Timing::OnTime).settled();
+    /// on_time.key_by("all", |_| ()).window(Tumbling::of(hours(1))).aggregate("users", count()).sink("out", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
+    fn settled(self) -> Stream<T, Then<P, T, Settled>>;
 }
 
 impl<T: Data, P: Pipe<Out = T>> StreamOps<T, P> for Stream<T, P> {
@@ -113,7 +134,7 @@ impl<T: Data, P: Pipe<Out = T>> StreamOps<T, P> for Stream<T, P> {
     where
         F: FnMut(&T) -> bool + Clone + Send + 'static,
     {
-        self.transform(OperatorInfo::stateless("filter"), Filter(f))
+        self.transform(OperatorInfo::stateless("filter").takes_back(true), Filter(f))
     }
 
     fn flat_map<I, F>(self, f: F) -> Stream<I::Item, Then<P, T, FlatMap<F>>>
@@ -121,7 +142,7 @@ impl<T: Data, P: Pipe<Out = T>> StreamOps<T, P> for Stream<T, P> {
         I: IntoIterator<Item: Data>,
         F: FnMut(T) -> I + Clone + Send + 'static,
     {
-        self.transform(OperatorInfo::stateless("flat_map"), FlatMap(f))
+        self.transform(OperatorInfo::stateless("flat_map").takes_back(true), FlatMap(f))
     }
 
     fn inspect<F>(self, f: F) -> Stream<T, Then<P, T, Inspect<F>>>
@@ -129,6 +150,10 @@ impl<T: Data, P: Pipe<Out = T>> StreamOps<T, P> for Stream<T, P> {
         F: FnMut(&T) + Clone + Send + 'static,
     {
         self.transform(OperatorInfo::stateless("inspect"), Inspect(f))
+    }
+
+    fn settled(self) -> Stream<T, Then<P, T, Settled>> {
+        self.transform(OperatorInfo::stateless("settled").settles(), Settled)
     }
 }
 
@@ -185,7 +210,7 @@ pub trait KeyedOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
 
 impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> KeyedOps<K, T, P> for KeyedStream<K, T, P> {
     fn process<F: ProcessFunction<K, T>>(self, uid: &str, function: F) -> Processed<K, T, F, P> {
-        self.transform(OperatorInfo::stateful("process", uid), Process::new(function))
+        self.transform(OperatorInfo::stateful("process", uid).settles(), Process::new(function))
     }
 }
 
@@ -261,7 +286,7 @@ fn updating<P: Pipe<Out = ProfileUpdate>>(
         None => by_user,
     };
     by_user.transform(
-        OperatorInfo::stateful("update_profile", uid).index(),
+        OperatorInfo::stateful("update_profile", uid).index().settles(),
         UpdateProfile::new(target, rejected),
     )
 }

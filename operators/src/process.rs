@@ -6,6 +6,7 @@ mod collections;
 mod context;
 mod folds;
 mod states;
+mod tags;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,13 +15,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_engine::{
     Barrier, Collector, Counter, Data, EndKind, EventTime, Key, KeyHash, Keyed, Operator, OperatorContext,
-    Record, Result, TaskError, Watermark,
+    Record, Result, SignalPort, TaskError, Watermark,
 };
 use weir_state::schema::Schema;
 use weir_state::store::Snapshot;
 #[cfg(doc)]
 use weir_state::ttl::Ttl;
 
+use crate::kept_with;
 use crate::opened::Opened;
 use crate::timers::Due;
 use context::{By, Kept};
@@ -31,6 +33,7 @@ pub use folds::{Aggregating, Reducing};
 pub use states::{
     AggregatingState, ListState, MapState, Named, NamedState, ReducingState, Value, ValueState,
 };
+pub use tags::{Tag, TagOps, Tagged};
 
 /// What a job does with each record of a keyed stream, given what it remembers of the key.
 ///
@@ -199,6 +202,40 @@ pub trait ProcessFunction<K: Key, In: Data>: Clone + Send + 'static {
         Vec::new()
     }
 
+    /// The side outputs, each with a type of its own: fields of the function, of which copies read what is given
+    /// ([`TagOps::tagged`]). One that is not given here is not open. Called for each signal.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::{Collector, Record, Result, testkit::{NullSink, ScriptSource, run_within}};
+    /// #[derive(Clone)]
+    /// struct Cents { bad: Tag<String> }
+    /// impl ProcessFunction<u64, String> for Cents {
+    ///     type Out = u64;
+    ///     type State = ();
+    ///     fn tags(&mut self) -> Vec<&mut dyn Tagged> { vec![&mut self.bad] }
+    ///     fn process(&mut self, r: Record<String>, _: &mut KeyedContext<'_, u64, ()>, out: &mut impl Collector<u64>) -> Result<()> {
+    ///         match r.value.parse() { Ok(cents) => out.emit(r.with(cents)), Err(_) => self.bad.emit(r) }
+    ///     }
+    /// }
+    /// # let job = weir_engine::Job::named("doc").parallelism(1);
+    /// # let prices = job.source("in", ScriptSource::of([("12".to_owned(), 0)])).without_event_time();
+    /// let bad = Tag::named("bad");
+    /// let cents = prices.key_by("by-length", |price| price.len() as u64).process("cents", Cents { bad: bad.clone() });
+    /// cents.tagged(&bad).sink("bad-prices", NullSink);
+    /// cents.sink("cents-out", NullSink);
+    /// # run_within(job, seconds(30)).unwrap();
+    /// ```
+    fn tags(&mut self) -> Vec<&mut dyn Tagged> {
+        Vec::new()
+    }
+
+    /// What the states need to have been made with, by name, and whether they are made with it: of the operators of this crate.
+    #[doc(hidden)]
+    fn kept_with(&self) -> Vec<(&'static str, bool)> {
+        Vec::new()
+    }
+
     /// Called before each batch when the operator is the first of its task. The states of the batch's keys are fetched anyway; of a
     /// [`MapState`] only the function knows which entries its records will ask for ([`MapState::prefetch_entries`]).
     ///
@@ -224,7 +261,7 @@ pub trait ProcessFunction<K: Key, In: Data>: Clone + Send + 'static {
         Ok(())
     }
 
-    /// Called when the machine's clock has reached a processing timer; `cx` is that of the key which set it. `time_ms` is
+    /// Called when the job's clock has reached a processing timer; `cx` is that of the key which set it. `time_ms` is
     /// the time that was set, in milliseconds since the epoch; by now it is later.
     ///
     /// # Errors
@@ -254,6 +291,7 @@ where
     kept: Opened<Kept<K, F::State>>,
     cx: Opened<OperatorContext>,
     refused: Counter,
+    has_tags: bool,
     _in: PhantomData<fn(In)>,
 }
 
@@ -268,6 +306,7 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
             kept: Opened(None),
             cx: Opened(None),
             refused: Counter::default(),
+            has_tags: false,
             _in: PhantomData,
         }
     }
@@ -307,7 +346,10 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
             let Some(kept) = &mut self.kept.0 else { return Err(not_open()) };
             let mut cx = KeyedContext::new(&due.key, due.hash, kept);
             match by {
-                By::EventTime => self.function.on_timer(due.time, &mut cx, out)?,
+                By::EventTime => {
+                    cx.time_passes(due.time);
+                    self.function.on_timer(due.time, &mut cx, out)?;
+                }
                 By::ProcessingTime => self.function.on_processing_timer(due.time.0, &mut cx, out)?,
             }
         }
@@ -334,7 +376,7 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
         self.function.states().into_iter().try_for_each(|state| state.batch_end())
     }
 
-    /// What is to be done now and then: the upkeep of the states, and firing by the machine's clock.
+    /// What is to be done now and then: the upkeep of the states, and firing by the job's clock.
     fn now_and_then(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
         self.upkeep()?;
         // Nobody asks what time it is while there is nothing to wait for.
@@ -374,8 +416,16 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
         self.refused = cx.counter("timers_refused");
         self.cx = Opened(Some(cx.clone()));
         self.kept = Opened(Some(Kept::open(cx, self.function.schema())?));
+        let needed = self.function.kept_with();
+        if !needed.is_empty() && cx.is_restored() && self.kept()?.holds_any()? {
+            kept_with::check(&needed, cx)?;
+        }
         let store = cx.store()?;
         self.function.states().into_iter().try_for_each(|state| state.open(&store))?;
+        for tag in self.function.tags() {
+            tag.open(cx);
+            self.has_tags = true;
+        }
         self.function.open(cx)
     }
 
@@ -408,12 +458,14 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
         if self.kept()?.event_time_reaches(watermark) {
             self.fire(By::EventTime, watermark.0, out)?;
             // With what expires by this watermark.
+            self.kept()?.event_time_has_reached(watermark);
             self.upkeep()?;
         }
         Ok(())
     }
 
     fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
+        kept_with::keep(&self.function.kept_with(), into);
         self.kept()?.freeze(into)?;
         self.function.states().into_iter().try_for_each(|state| state.freeze(into))
     }
@@ -430,6 +482,10 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Pro
             );
         }
         Ok(())
+    }
+
+    fn sides(&mut self) -> Option<&mut dyn SignalPort> {
+        if self.has_tags { Some(self) } else { None }
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weir_engine::memory::{Metered, Share};
 use weir_engine::{
     Barrier, Closing, Collector, Counter, EndKind, EventTime, Keyed, Operator, OperatorContext, Record,
     Result, SharedClock, SideOutput, SideSlot, SignalPort, TaskError, Watermark,
@@ -14,6 +15,7 @@ use weir_state::profile::{ProfileError, ProfileUpdate, Profiles, UserId, Writer}
 use weir_state::store::Snapshot;
 
 use crate::opened::Opened;
+use crate::progress;
 
 /// How long what was applied may stay unseen while input keeps coming.
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
@@ -141,6 +143,8 @@ struct Open {
     published: Duration,
     bad_updates: Counter,
     bad: BadLog,
+    /// What the profiles take of the memory planned for the index.
+    _metered: Option<Metered>,
 }
 
 /// When bad updates were last logged, and how many came since.
@@ -237,13 +241,15 @@ impl Operator<Keyed<UserId, ProfileUpdate>> for UpdateProfile {
         let clock = cx.clock().clone();
         let store = cx.store()?;
         let writer = profiles.restore_writer(&store, cx.attempt().0)?;
+        let metered = writer.memory_meter().map(|meter| cx.memory().meter(Share::Index, meter));
         let mut open = Open {
-            watermark: Watermark(writer.watermark()),
+            watermark: progress::unless_over(Watermark(writer.watermark())),
             writer,
             published: clock.elapsed(),
             clock,
             bad_updates: cx.counter("bad_updates"),
             bad: BadLog::default(),
+            _metered: metered,
         };
         if store.is_restored() {
             // Input may be long in coming, and what the life before left may be ahead of the checkpoint.
@@ -289,21 +295,24 @@ impl Operator<Keyed<UserId, ProfileUpdate>> for UpdateProfile {
 
     fn on_watermark(&mut self, watermark: Watermark, _: &mut impl Collector<Infallible>) -> Result<()> {
         let open = self.opened()?;
-        open.watermark = watermark;
+        // After a restore event time first comes to where it was.
+        open.watermark = open.watermark.max(watermark);
         open.publish();
         Ok(())
     }
 
     fn on_end(&mut self, kind: EndKind, _: &mut impl Collector<Infallible>) -> Result<()> {
+        if kind == EndKind::Flush {
+            // Final only once the task has ended well: its last checkpoint may fail yet.
+            self.opened()?.publish();
+            return Ok(());
+        }
         let Some(mut open) = self.open.0.take() else { return Ok(()) };
         let mut last = Snapshot::default();
         open.writer.freeze(&mut last)?;
         self.last = Opened(Some(last));
-        match kind {
-            EndKind::Flush => open.writer.finish(open.watermark.0),
-            // Dropping the writer marks what is there as stale: the stream has more to say.
-            EndKind::Keep => open.publish(),
-        }
+        // Dropping the writer marks what is there as stale: the stream has more to say.
+        open.publish();
         Ok(())
     }
 
@@ -320,9 +329,12 @@ impl Operator<Keyed<UserId, ProfileUpdate>> for UpdateProfile {
         self.rejected.0.as_mut().map(SideOutput::signals)
     }
 
-    fn close(&mut self, _: Closing) {
-        // Releases the key groups, so that the next life can claim them.
-        self.open.0 = None;
+    fn close(&mut self, closing: Closing) {
+        // Either releases the key groups, so that the next life can claim them.
+        match self.open.0.take() {
+            Some(open) if closing == Closing::Ended => open.writer.finish(open.watermark.0),
+            open => drop(open),
+        }
     }
 }
 

@@ -75,6 +75,17 @@ fn a_flush_leaves_the_last_version_and_a_keep_marks_it_stale() {
 }
 
 #[test]
+fn an_end_whose_checkpoint_fails_leaves_the_version_stale() {
+    let profiles = profiles();
+    let (mut h, _) = harness(&profiles);
+    h.send(buy(1), 10).unwrap();
+    h.end_in_vain(EndKind::Flush).unwrap();
+    let answer = profiles.reader().count(&tag("buys").ge(1)).unwrap();
+    assert_eq!((answer.value, answer.version.stale), (1, true));
+    assert!(profiles.writer(0..profiles.key_groups(), 2).is_ok(), "the key groups are free again");
+}
+
+#[test]
 fn the_time_of_the_record_counts_unless_the_update_has_one() {
     let profiles = profiles();
     let (mut h, _) = harness(&profiles);
@@ -159,6 +170,23 @@ fn bad_updates_are_logged_now_and_then() {
 fn restored(profiles: &Profiles, saved: &[&Saved], subtask: usize, of: usize) -> Harness {
     let op = UpdateProfile::new(ProfileTarget::new(profiles), SideSlot::default());
     OpHarness::restored(op, saved, subtask, of).unwrap()
+}
+
+#[test]
+fn a_published_version_never_goes_back_in_event_time() {
+    let before = profiles();
+    let mut h = harness(&before).0;
+    h.send(buy(1), 10).unwrap();
+    h.watermark(13).unwrap();
+    let saved = h.save(1).unwrap();
+    let after = profiles();
+    let mut h = restored(&after, &[&saved], 0, 1);
+    // After a restore event time first comes to where it was.
+    for (watermark, published) in [(5, 13), (14, 14)] {
+        h.watermark(watermark).unwrap();
+        let version = after.reader().count(&tag("buys").ge(1)).unwrap().version;
+        assert_eq!(version.watermark, published);
+    }
 }
 
 #[test]

@@ -169,6 +169,11 @@ impl<K: Key> Timers<K> {
         self.closed = until == Watermark::MAX.0;
     }
 
+    /// True from `advance` until `next_due` has given all that is due.
+    pub(crate) fn is_advancing(&self) -> bool {
+        self.round.is_some()
+    }
+
     /// The next timer at or before the time to which the clock has advanced. It is no longer set.
     pub(crate) fn next_due(&mut self) -> Option<Due<K>> {
         let round = self.round.as_mut()?;

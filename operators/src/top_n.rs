@@ -187,6 +187,8 @@ where
             list.remove(gone);
         }
         list.insert(at, Ranked { score, id, record: value });
+        // A life before this one may have kept more.
+        list.truncate(self.top.n);
         let top = list.iter().map(|held| held.record.clone()).collect();
         out.emit(Record::new(TopN { key: cx.key().clone(), top }, time))
     }

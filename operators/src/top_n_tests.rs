@@ -97,3 +97,17 @@ fn a_list_that_has_not_changed_for_its_time_is_forgotten() {
 fn e16_an_empty_list_is_refused() {
     assert_eq!(Top::<i64>::of(0).check().unwrap_err().to_string(), "n is 0: it must be at least 1");
 }
+
+#[test]
+fn a_later_life_with_shorter_lists_cuts_them_at_the_next_change() {
+    let lists = |n| Process::new(TopLists::<u64, i64, i64, (), _, _>::new(Top::of(n), |v: &i64| *v));
+    let keyed = |value: i64| Keyed { hash: key_hash(&1u64), key: 1u64, value };
+    let mut h = OpHarness::new(lists(5)).unwrap();
+    h.batch((1..=5).map(|n| (keyed(n), n))).unwrap();
+    let saved = h.save(1).unwrap();
+    let mut h = OpHarness::restored(lists(3), &[&saved], 0, 1).unwrap();
+    h.batch((6..=20).map(|n| (keyed(n), n))).unwrap();
+    let lengths: Vec<_> = h.take().into_iter().map(|r| r.value.top).collect();
+    assert!(lengths.iter().all(|top| top.len() == 3), "{lengths:?}");
+    assert_eq!(lengths.last().unwrap(), &[20, 19, 18]);
+}

@@ -1,4 +1,5 @@
 //! Whole jobs that fail again and again: what they give is what a plain loop over the same input gives, once.
+//! (over 400 lines: one trial, and each kind of operator in it)
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -84,7 +85,11 @@ impl Trial {
     }
 
     fn job(&self) -> Job {
-        let url = self.folder.path().join("checkpoints");
+        self.job_in("checkpoints")
+    }
+
+    fn job_in(&self, checkpoints: &str) -> Job {
+        let url = self.folder.path().join(checkpoints);
         Job::named("durable")
             .parallelism(self.parallelism)
             .state(self.backend.clone())
@@ -98,6 +103,17 @@ impl Trial {
         job: Job,
         stream: Stream<T, P>,
     ) -> Vec<T> {
+        let mut rows: Vec<T> = self.transactions(job, stream).into_iter().flatten().collect();
+        rows.sort();
+        rows
+    }
+
+    /// The same, by the checkpoint with which it came out.
+    fn transactions<T: Data + Serialize + DeserializeOwned + Debug, P: Pipe<Out = T>>(
+        &self,
+        job: Job,
+        stream: Stream<T, P>,
+    ) -> Vec<Vec<T>> {
         let passed = Arc::new(AtomicU64::new(0));
         let committed = Committed::default();
         stream
@@ -111,10 +127,8 @@ impl Trial {
             "{name}: {}",
             report.attempts
         );
-        let mut rows: Vec<T> =
-            committed.lock().expect("no sink panics").values().flatten().cloned().collect();
-        rows.sort();
-        rows
+        let committed = committed.lock().expect("no sink panics");
+        committed.values().cloned().collect()
     }
 }
 
@@ -215,6 +229,71 @@ fn windows_of_a_job_that_fails_are_given_once() {
             .map(|w| (w.key, w.window.start.0, w.value));
         assert_eq!(trial.run(job, sums), expected);
     });
+}
+
+/// Takes a while for some results, so that checkpoints come between them on a slow machine, too.
+fn slowly<T>(given: T) -> T {
+    static GIVEN: AtomicU64 = AtomicU64::new(0);
+    if GIVEN.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
+        std::thread::park_timeout(Duration::from_millis(4));
+    }
+    given
+}
+
+/// Windows with so many keys that checkpoints, and failures, come in the middle of giving them.
+#[test]
+fn windows_with_many_keys_of_a_job_that_fails_are_given_once() {
+    const KEYS: u64 = 20_000;
+    // Two windows, and what ends the second.
+    let events: Vec<(u64, i64, i64)> =
+        (0..2 * KEYS + 1).map(|i| (i % KEYS, i as i64, (i / KEYS) as i64 * 1_000)).collect();
+    let expected: Vec<(u64, i64, i64)> = {
+        let mut rows: Vec<_> = events.iter().map(|(key, value, time)| (*key, *time, *value)).collect();
+        rows.sort_unstable();
+        rows
+    };
+    let source = |trial: &Trial, job: &Job| {
+        let n = trial.parallelism;
+        let script = |subtask: usize| {
+            let own = events.iter().skip(subtask).step_by(n);
+            own.map(|(key, value, time)| Line::Record((*key, *value), *time)).collect()
+        };
+        let source = job.source("in", ScriptSource::new((0..n).map(script).collect()));
+        source.source_time(Watermarks::monotonic()).key_by("by-key", |(key, _): &(u64, i64)| *key)
+    };
+    let mut split = [0; 3];
+    let mut check = |kind: usize, trial: &Trial, mut transactions: Vec<Vec<(u64, i64, i64)>>| {
+        let alone = trial.parallelism == 1;
+        split[kind] +=
+            transactions.iter().filter(|rows| alone && (1..KEYS as usize).contains(&rows.len())).count();
+        let mut rows: Vec<_> = transactions.drain(..).flatten().collect();
+        rows.sort_unstable();
+        assert!(rows == expected, "{} rows, {} expected", rows.len(), expected.len());
+    };
+    Trial::each(&[3_000, 15_000, 31_000, 52_000], |trial| {
+        let job = trial.job();
+        let sums = source(trial, &job)
+            .window(Tumbling::of(seconds(1)))
+            .aggregate("sums", sum(|(_, value): &(u64, i64)| *value))
+            .map(|w| slowly((w.key, w.window.start.0, w.value)));
+        check(0, trial, trial.transactions(job, sums));
+        let job = trial.job_in("lenient");
+        let sums = source(trial, &job)
+            .window(Tumbling::of(seconds(1)).allow_lateness(seconds(1)))
+            .aggregate("sums", sum(|(_, value): &(u64, i64)| *value))
+            .map(|w| slowly((w.key, w.window.start.0, w.value)));
+        check(1, trial, trial.transactions(job, sums));
+        let job = trial.job_in("sessions");
+        let sums = source(trial, &job)
+            .window(Session::gap(Duration::from_millis(500)))
+            .aggregate("sums", sum(|(_, value): &(u64, i64)| *value))
+            .map(|w| slowly((w.key, w.window.start.0, w.value)));
+        check(2, trial, trial.transactions(job, sums));
+    });
+    assert!(
+        split.iter().all(|times| *times > 0),
+        "checkpoints came in the middle of a window: {split:?} times"
+    );
 }
 
 #[test]

@@ -39,6 +39,8 @@ fn main() -> Done<()> {
     if !never {
         let (took, _) = life.checkpoint()?;
         println!("first checkpoint: {}, written in {took:.1?}, {} MiB resident", life.told(), resident_mib());
+        let metered = life.writer.memory_meter().map_or(0, |meter| meter());
+        println!("the index by its own account: {} MiB", metered >> 20);
         life.one_percent(users)?;
     }
 

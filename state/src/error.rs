@@ -99,6 +99,11 @@ pub enum StateError {
 }
 
 impl StateError {
+    /// True when a disk or database refused for now: the same may succeed later.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, StateError::Io { .. } | StateError::Backend { .. })
+    }
+
     /// An [`Io`](Self::Io) error as `map_err` takes it.
     pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StateError {
         let path = path.into();

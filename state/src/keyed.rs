@@ -25,6 +25,7 @@ mod cell;
 mod classes;
 mod coder;
 mod drain;
+mod evict;
 mod generation;
 mod home;
 mod list_state;

@@ -1,6 +1,7 @@
 //! Weir's state: the stable key hash that routes everything, keyed state that survives, and the profile index.
 //!
-//! This crate is the bottom of the house: it knows nothing of streams, tasks or actors, and starts no thread.
+//! This crate is the bottom of the house: it knows nothing of streams, tasks or actors, and starts no thread but
+//! those that RocksDB flushes and compacts with.
 //!
 //! * [`key`]: keys become [`KeyHash`]es, [`KeyGroup`]s and subtasks. Frozen: state and routing depend on it.
 //! * [`store`]: a [`Store`](store::Store) is the state of one subtask of one operator: tables and items, frozen at a

@@ -273,7 +273,7 @@ impl Store {
         self.opened()?;
         let mut tables = self.tables();
         let meta = tables.register(meta, self.0.clocks.now())?.clone();
-        self.0.clocks.set_rules(tables.metas());
+        self.0.clocks.set_rules(tables.claimed());
         Ok(meta)
     }
 
@@ -288,7 +288,7 @@ impl Store {
     /// The backend cannot be written.
     pub fn drop_table(&self, name: &str) -> Result<(), StateError> {
         let Some(id) = self.tables().remove(name) else { return Ok(()) };
-        self.0.clocks.set_rules(self.tables().metas());
+        self.0.clocks.set_rules(self.tables().claimed());
         let mut batch = WriteBatch::default();
         for group in self.key_groups() {
             let prefix = keyspace::prefix(KeyGroup(group), id);
@@ -297,18 +297,28 @@ impl Store {
         self.opened()?.write(&batch)
     }
 
-    /// Moves the clock that event-time TTLs go by; never back.
+    /// Moves the clock that event-time TTLs go by to a time on the way to the next watermark; never back. For an operator whose timers
+    /// fire: each is to find what is there at its own time, however far the watermark jumps. Cheap: no lock.
+    pub fn event_time_passes(&self, ms: i64) {
+        if ms < i64::MAX {
+            self.0.clocks.pass(ms);
+        }
+    }
+
+    /// Moves the clock that event-time TTLs go by to a watermark; never back. The last watermark of all, `i64::MAX`, is the end of
+    /// the input and no time: nothing expires by it, and a later life that has more input goes on from the time before.
     pub fn event_time(&self, watermark_ms: i64) {
-        if self.0.clocks.advance(watermark_ms) {
+        if watermark_ms < i64::MAX && self.0.clocks.advance(watermark_ms) {
             let mut tables = self.tables();
             tables.event_time_begins(watermark_ms);
-            self.0.clocks.set_rules(tables.metas());
+            self.0.clocks.set_rules(tables.claimed());
         }
     }
 }
 
 fn kept_event_time(part: &RestoredPart) -> Option<i64> {
-    part.items.get(snapshot::OWN_ITEMS)?.get(snapshot::EVENT_TIME)?.as_i64()
+    // Earlier versions kept the end of the input as a time.
+    part.items.get(snapshot::OWN_ITEMS)?.get(snapshot::EVENT_TIME)?.as_i64().filter(|ms| *ms < i64::MAX)
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! What the tests of stores and maps share: configurations, parts, and a backend that counts what is written to it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-use crate::backend::{BackendKind, Resources};
+use crate::backend::{BackendKind, LocalFile, Resources, StateBackend, Usage, Visit, WriteBatch};
 use crate::error::StateError;
 use crate::store::{Frozen, LocalPart, RestoredPart, Snapshot, Store, StoreConfig};
 
@@ -80,7 +81,7 @@ impl Bench {
         impl Frozen for Fails {
             fn write(
                 &mut self,
-                _: &mut dyn FnMut(&crate::backend::WriteBatch) -> Result<(), StateError>,
+                _: &mut dyn FnMut(&WriteBatch) -> Result<(), StateError>,
             ) -> Result<(), StateError> {
                 Err(StateError::Cancelled { uid: "totals".to_owned() })
             }
@@ -90,6 +91,41 @@ impl Bench {
         }
         snapshot.add(Box::new(Fails));
         store.write_out(snapshot, &self.path()).unwrap_err();
+    }
+}
+
+/// A backend that takes no writes while told so, as one does whose disk is full.
+#[derive(Debug)]
+pub(crate) struct Refusing {
+    pub(crate) below: Arc<dyn StateBackend>,
+    pub(crate) refuses: Arc<AtomicBool>,
+}
+
+impl StateBackend for Refusing {
+    fn get(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool, StateError> {
+        self.below.get(key, into)
+    }
+    fn get_many(&self, keys: &[Vec<u8>], found: &mut dyn FnMut(usize, &[u8])) -> Result<(), StateError> {
+        self.below.get_many(keys, found)
+    }
+    fn write(&self, batch: &WriteBatch) -> Result<(), StateError> {
+        if self.refuses.load(Ordering::Relaxed) {
+            let source = "no space left on device".into();
+            return Err(StateError::Backend { doing: "write", folder: PathBuf::new(), source });
+        }
+        self.below.write(batch)
+    }
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<(), StateError> {
+        self.below.scan(from, to, visit)
+    }
+    fn freeze(&self, folder: &Path) -> Result<Vec<LocalFile>, StateError> {
+        self.below.freeze(folder)
+    }
+    fn usage(&self) -> Usage {
+        self.below.usage()
+    }
+    fn levels(&self) -> Result<BTreeMap<String, u32>, StateError> {
+        self.below.levels()
     }
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub enum TtlClock {
     /// Event time: the watermark. Nothing expires before the first one.
     EventTime,
-    /// The machine's clock.
+    /// The job's clock.
     ProcessingTime,
 }
 
@@ -45,7 +45,7 @@ impl Ttl {
         Ttl { millis, clock: TtlClock::EventTime, touch: TtlTouch::Write }
     }
 
-    /// Lives this long (in whole milliseconds, at least one) after it was last written, by the machine's clock.
+    /// Lives this long (in whole milliseconds, at least one) after it was last written, by the job's clock.
     pub fn processing_time(after: Duration) -> Ttl {
         Ttl { clock: TtlClock::ProcessingTime, ..Ttl::event_time(after) }
     }

@@ -152,7 +152,7 @@ impl<R: BufRead> Framer<R> {
                 return Ok(Some(Scanned { len, ended: true }));
             }
             // One byte above the limit is enough to know that it is too long.
-            let room = (self.limit + 1).saturating_sub(self.carry.len());
+            let room = self.limit.saturating_add(1).saturating_sub(self.carry.len());
             self.carry.extend_from_slice(&buffer[..taken.min(room)]);
             self.consume(taken);
             if end.is_some() {
@@ -202,6 +202,14 @@ mod tests {
     /// Every record as (line, text), overlong ones as (line, "!length:head").
     fn frames(input: &[u8], framing: Framing, limit: usize, buffer: usize) -> Vec<(u64, String)> {
         frames_of(Framer::new(BufReader::with_capacity(buffer, input), framing, limit))
+    }
+
+    #[test]
+    fn no_limit_loses_nothing_at_the_edge_of_a_buffer() {
+        for framing in [Framing::FilledLines, Framing::Lines, Framing::Csv(b',')] {
+            let got = frames(b"abcdef\nghi\n", framing, usize::MAX, 3);
+            assert_eq!(got, [(1, "abcdef".to_owned()), (2, "ghi".to_owned())], "{framing:?}");
+        }
     }
 
     fn frames_of<R: BufRead>(mut framer: Framer<R>) -> Vec<(u64, String)> {

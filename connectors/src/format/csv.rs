@@ -73,6 +73,10 @@ impl<T> Csv<T> {
                 }
             }
         }
+        // A bare carriage return ends a row too: what follows one must not go missing.
+        if row[read..].iter().any(|byte| !matches!(byte, b'\r' | b'\n')) {
+            return Err("more than one row: a line end, or a bare carriage return, outside quotes".to_owned());
+        }
         self.record.clear();
         let mut start = 0;
         for &end in &self.ends[..fields] {
@@ -136,6 +140,19 @@ mod tests {
 
     fn row(id: u64, name: &str, note: Option<&str>) -> Row {
         Row { id, name: name.to_owned(), note: note.map(str::to_owned) }
+    }
+
+    #[test]
+    fn two_rows_in_one_are_an_error_and_no_row_goes_missing() {
+        for two in [&b"1,a,x\r2,b,y"[..], b"1,a,x\n2,b,y\n", b"7,hello\rworld,x\n"] {
+            let error = Csv::<Row>::new(b',').decode(two).unwrap_err();
+            assert!(error.contains("more than one row"), "{error}");
+        }
+        let header = Csv::<Row>::new(b',').set_header(b"id,name,note\r1,a,x\r2,b,y\r");
+        assert!(header.is_err(), "a file whose lines end in bare carriage returns has no rows to give");
+        for one in [&b"1,a,x"[..], b"1,a,x\r", b"1,a,x\n", b"1,a,x\r\n", b"1,\"a\",x\r\n"] {
+            assert_eq!(Csv::<Row>::new(b',').decode(one), Ok(row(1, "a", Some("x"))));
+        }
     }
 
     #[test]

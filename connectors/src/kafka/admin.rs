@@ -1,4 +1,4 @@
-//! Creates and deletes topics: on a real broker by admin requests, on the one in this process by its own ways.
+//! Creates and deletes topics, and looks at their settings: on a real broker by admin requests, on the one in this process by its own ways.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::error::KafkaResult;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use weir_engine::{Result, TaskError};
@@ -15,16 +15,24 @@ use weir_engine::{Result, TaskError};
 use super::client::ClientLog;
 use super::config::KafkaConfig;
 
-/// Creates `topic` with the broker's default replication; false when somebody else has done so already.
+/// Creates `topic` with the broker's default replication and these settings of the topic; false when somebody else has done
+/// so already.
 ///
 /// *Blocking*: up to the configured patience and a second.
-pub(super) fn create_topic(config: &KafkaConfig, topic: &str, partitions: i32, who: &str) -> Result<bool> {
+pub(super) fn create_topic(
+    config: &KafkaConfig,
+    topic: &str,
+    partitions: i32,
+    settings: &[(&str, &str)],
+    who: &str,
+) -> Result<bool> {
     if let Some(broker) = config.embedded_broker() {
         return Ok(broker.create_topic(topic, partitions)?);
     }
     let patience = config.start_patience();
     let admin = admin(config, who)?;
     let new = NewTopic::new(topic, partitions, TopicReplication::Fixed(-1));
+    let new = settings.iter().fold(new, |new, (setting, value)| new.set(setting, value));
     let asked = admin.create_topics([&new], &options(patience));
     let result = wait_for(asked, patience + Duration::from_secs(1));
     match answer(result) {
@@ -39,6 +47,27 @@ pub(super) fn create_topic(config: &KafkaConfig, topic: &str, partitions: i32, w
             )))
         }
     }
+}
+
+/// What a setting of `topic` is; none when the broker does not say, which not everybody may ask.
+///
+/// *Blocking*: up to the configured patience and a second.
+pub(super) fn setting_of(
+    config: &KafkaConfig,
+    topic: &str,
+    setting: &str,
+    who: &str,
+) -> Result<Option<String>> {
+    if config.embedded_broker().is_some() {
+        return Ok(None);
+    }
+    let patience = config.start_patience();
+    let admin = admin(config, who)?;
+    let asked = [ResourceSpecifier::Topic(topic)];
+    let answer =
+        wait_for(admin.describe_configs(&asked, &options(patience)), patience + Duration::from_secs(1));
+    let told = answer.and_then(|told| told.ok()).and_then(|topics| topics.into_iter().next()?.ok());
+    Ok(told.and_then(|resource| resource.get(setting)?.value.clone()))
 }
 
 /// Deletes `topic`.

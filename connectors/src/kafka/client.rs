@@ -8,6 +8,7 @@ use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel as Level;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::KafkaError;
+use rdkafka::producer::{DeliveryResult, ProducerContext};
 use rdkafka::types::{RDKafkaErrorCode, RDKafkaRespErr as Resp};
 use weir_engine::{Counter, OperatorContext, Result, TaskError};
 
@@ -128,6 +129,13 @@ impl ClientContext for ClientLog {
 
 impl ConsumerContext for ClientLog {}
 
+/// For a transactional producer: the commit says whether everything was delivered.
+impl ProducerContext for ClientLog {
+    type DeliveryOpaque = ();
+
+    fn delivery(&self, _: &DeliveryResult<'_>, (): ()) {}
+}
+
 /// How many partitions `topic` has; none when it does not exist, or still does not after the patience is over when `wait`.
 ///
 /// *Blocking*: up to the configured patience and half a second; hears cancellation within 2 s.
@@ -185,7 +193,7 @@ pub(crate) fn partitions_of_topic(
 }
 
 /// The longest wait inside the library that cannot be interrupted.
-const SLICE: Duration = Duration::from_secs(2);
+pub(super) const SLICE: Duration = Duration::from_secs(2);
 
 enum Problem {
     Missing,
@@ -197,7 +205,7 @@ fn said(code: Resp) -> String {
 }
 
 /// Lets the client say what it has to say, so that its last reason is the newest.
-fn hear(client: &BaseConsumer<ClientLog>) {
+pub(super) fn hear(client: &BaseConsumer<ClientLog>) {
     // Nothing is assigned yet, so this takes no record; errors and log lines have gone to the client's log by then. An
     // empty answer also stands for a log line that was served, so it does not end the loop.
     for _ in 0..32 {

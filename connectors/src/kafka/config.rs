@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
 use thiserror::Error;
 use weir_engine::{Result, TaskError};
 
 use super::admin;
 use super::embedded::EmbeddedBroker;
 use super::topic;
+use super::watch::Desk;
 
 /// What can go wrong while Kafka is being set up outside a job.
 #[derive(Debug, Error)]
@@ -78,6 +80,8 @@ pub enum KafkaSetupError {
 /// use weir_connectors::kafka::KafkaConfig;
 /// let kafka = KafkaConfig::brokers("kafka-1:9092,kafka-2:9092")
 ///     .set("security.protocol", "SASL_PLAINTEXT")
+///     .set("sasl.mechanisms", "PLAIN")
+///     .set("sasl.username", "weir")
 ///     .set("sasl.password", "hunter2");
 /// assert!(!format!("{kafka:?}").contains("hunter2"));
 /// ```
@@ -87,6 +91,8 @@ pub struct KafkaConfig {
     properties: BTreeMap<String, String>,
     patience: Duration,
     embedded: Option<EmbeddedBroker>,
+    /// Where sources find the thread that asks brokers for them.
+    desk: Desk,
 }
 
 /// How long a start waits for brokers and topics unless told otherwise.
@@ -95,7 +101,13 @@ const PATIENCE: Duration = Duration::from_secs(8);
 impl KafkaConfig {
     /// The brokers to begin with, `host:port` separated by commas.
     pub fn brokers(list: impl Into<String>) -> Self {
-        KafkaConfig { brokers: list.into(), properties: BTreeMap::new(), patience: PATIENCE, embedded: None }
+        KafkaConfig {
+            brokers: list.into(),
+            properties: BTreeMap::new(),
+            patience: PATIENCE,
+            embedded: None,
+            desk: Desk::default(),
+        }
     }
 
     /// Starts a broker in this process and points at it: for a first run and for tests. See [`EmbeddedBroker`] for what it
@@ -111,14 +123,14 @@ impl KafkaConfig {
     }
 
     /// Sets a property of librdkafka (its CONFIGURATION.md lists them). The client checks it when the job starts. What a
-    /// source or sink relies on (`auto.offset.reset`, `enable.auto.commit`, …) is refused then, with what to do instead.
+    /// source or sink relies on (`auto.offset.reset`, `enable.auto.commit`, …) is refused then, with what to do instead. Of a
+    /// property that has two names (`delivery.timeout.ms` is `message.timeout.ms`) the last value set under either counts.
     #[must_use]
     pub fn set(mut self, property: impl Into<String>, value: impl Into<String>) -> Self {
         let (property, value) = (property.into(), value.into());
-        if matches!(&property[..], "bootstrap.servers" | "metadata.broker.list") {
-            self.brokers = value;
-        } else {
-            self.properties.insert(property, value);
+        match one_name(&property) {
+            "bootstrap.servers" => self.brokers = value,
+            name => drop(self.properties.insert(name.to_owned(), value)),
         }
         self
     }
@@ -149,27 +161,38 @@ impl KafkaConfig {
     /// refuses another number of partitions.
     pub fn create_topic(&self, topic: &str, partitions: i32) -> Result<bool, KafkaSetupError> {
         topic::check_new(topic, partitions)?;
-        admin::create_topic(self, topic, partitions, "set-up")
+        admin::create_topic(self, topic, partitions, &[], "set-up")
             .map_err(|e| KafkaSetupError::Create { reason: e.chain() })
+    }
+
+    pub(super) fn desk(&self) -> &Desk {
+        &self.desk
     }
 
     pub(crate) fn start_patience(&self) -> Duration {
         self.patience
     }
 
-    /// True when one of these properties was set.
-    pub(crate) fn sets_any(&self, properties: &[&str]) -> bool {
-        properties.iter().any(|property| self.properties.contains_key(*property))
+    /// The same without some properties.
+    pub(crate) fn without(&self, properties: &[&str]) -> KafkaConfig {
+        let mut config = self.clone();
+        config.properties.retain(|property, _| !properties.iter().any(|p| one_name(p) == property));
+        config
     }
 
-    /// A property in milliseconds, as set here or else `default`.
-    pub(crate) fn millis(&self, property: &str, default: u64) -> Duration {
-        Duration::from_millis(self.number(property, default))
+    /// True when one of these properties was set.
+    pub(crate) fn sets_any(&self, properties: &[&str]) -> bool {
+        properties.iter().any(|property| self.properties.contains_key(one_name(property)))
+    }
+
+    /// A time limit in milliseconds, as set here or else `default`; none when it is 0, which is the library's word for that.
+    pub(crate) fn limit(&self, property: &str, default: u64) -> Option<Duration> {
+        Some(self.number(property, default)).filter(|ms| *ms > 0).map(Duration::from_millis)
     }
 
     /// A property as a number, as set here or else `default`.
     pub(crate) fn number(&self, property: &str, default: u64) -> u64 {
-        self.properties.get(property).and_then(|value| value.parse().ok()).unwrap_or(default)
+        self.properties.get(one_name(property)).and_then(|value| value.parse().ok()).unwrap_or(default)
     }
 
     /// The client library's configuration: `defaults`, over them what was set, over it all `fixed`. A fixed property that
@@ -186,7 +209,8 @@ impl KafkaConfig {
         }
         for (property, value) in &self.properties {
             if let Some(f) = fixed.iter().find(|f| f.property == property && f.value != value) {
-                let message = format!("Kafka property {property}={value} cannot be used: {}", f.instead);
+                let shown = if is_secret(property) { NOT_SHOWN } else { value };
+                let message = format!("Kafka property {property}={shown} cannot be used: {}", f.instead);
                 return Err(TaskError::user(message));
             }
             client.set(property, value);
@@ -196,8 +220,46 @@ impl KafkaConfig {
         }
         client.set("bootstrap.servers", &self.brokers);
         client.set_log_level(RDKafkaLogLevel::Info);
+        taken(&client)?;
         Ok(client)
     }
+}
+
+/// Has the library look at every property now: its own error repeats the value, which may be a secret under a mistyped name.
+fn taken(client: &ClientConfig) -> Result<()> {
+    match client.create_native_config() {
+        Ok(_) => Ok(()),
+        Err(KafkaError::ClientConfig(_, reason, property, value)) => {
+            // Some of its reasons repeat the value, too.
+            let hidden = !value.is_empty() && reason.contains(&value) && is_secret(&property);
+            let reason = if hidden { "its value cannot be" } else { &reason[..] };
+            let what = "see librdkafka's CONFIGURATION.md, and dependencies.md for what is built in";
+            let message = format!("the Kafka client does not take property {property} ({reason}): {what}");
+            Err(TaskError::user(message))
+        }
+        Err(e) => Err(TaskError::user("the Kafka client does not take its configuration").caused_by(e)),
+    }
+}
+
+/// The library's second names for properties, and the ones by which they are known here.
+const SECOND_NAMES: &[(&str, &str)] = &[
+    ("metadata.broker.list", "bootstrap.servers"),
+    ("delivery.timeout.ms", "message.timeout.ms"),
+    ("request.required.acks", "acks"),
+    ("retries", "message.send.max.retries"),
+    ("max.in.flight", "max.in.flight.requests.per.connection"),
+    ("queue.buffering.max.ms", "linger.ms"),
+    ("compression.codec", "compression.type"),
+    ("max.partition.fetch.bytes", "fetch.message.max.bytes"),
+    ("auto.commit.enable", "enable.auto.commit"),
+    ("sasl.mechanism", "sasl.mechanisms"),
+    ("sasl.oauthbearer.client.credentials.client.id", "sasl.oauthbearer.client.id"),
+    ("sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.client.secret"),
+];
+
+/// The one name of a property: with two, which of them the library hears last would be left to chance.
+fn one_name(property: &str) -> &str {
+    SECOND_NAMES.iter().find(|(second, _)| *second == property).map_or(property, |(_, name)| name)
 }
 
 /// A property that a source or sink relies on.
@@ -208,21 +270,37 @@ pub(crate) struct Fixed {
     pub(crate) instead: &'static str,
 }
 
+/// Stands for a value that must not be shown.
+const NOT_SHOWN: &str = "(not shown)";
+/// What the names of properties have in them whose values may be secrets, those of Java's clients and mistyped ones too.
+const SECRETS: &[&str] = &[
+    "assertion.private",
+    "credential",
+    "jaas",
+    "kinit",
+    "oauthbearer.config",
+    "passphrase",
+    "passw",
+    "secret",
+    "ssl.key",
+    "ssl_key",
+    "token",
+    "username",
+];
+
 /// True for properties whose values must not be shown.
 fn is_secret(property: &str) -> bool {
-    property.ends_with("password")
-        || property.contains("secret")
-        || property.starts_with("ssl.key")
-        || property == "ssl_key"
-        || property == "sasl.oauthbearer.config"
-        || property.starts_with("sasl.oauthbearer.assertion.private")
+    let property = property.to_ascii_lowercase();
+    // Where a token is to be had is no secret, and has to be seen when it is wrong.
+    SECRETS.iter().any(|part| property.contains(part)) && !property.ends_with("endpoint.url")
 }
 
 impl fmt::Debug for KafkaConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = self.properties.iter().map(|(property, value)| {
-            (property, if is_secret(property) { "(not shown)" } else { &value[..] })
-        });
+        let shown = self
+            .properties
+            .iter()
+            .map(|(property, value)| (property, if is_secret(property) { NOT_SHOWN } else { &value[..] }));
         f.debug_struct("KafkaConfig")
             .field("brokers", &self.brokers)
             .field("properties", &shown.collect::<BTreeMap<_, _>>())
@@ -244,12 +322,56 @@ mod tests {
             "ssl.keystore.password",
             "ssl.key.pem",
             "ssl.key.location",
+            "sasl.jaas.config",
+            "SASL.PASSWORD",
+            "sasl.pasword.txt.passwd",
             "sasl.oauthbearer.client.secret",
+            "sasl.oauthbearer.assertion.private.key.pem",
             "sasl.oauthbearer.config",
         ];
         let config = secrets.iter().fold(KafkaConfig::brokers("k:1"), |c, s| c.set(*s, "hidden"));
         let shown = format!("{:?}", config.set("client.id", "seen"));
         assert!(!shown.contains("hidden") && shown.contains("seen"), "{shown}");
+    }
+
+    #[test]
+    fn a_refused_property_does_not_show_a_secret() {
+        let refused = |property: &str, value: &str| {
+            let e = KafkaConfig::brokers("k:1").set(property, value).client(&[], &[]).unwrap_err();
+            let said = format!("{} {e:?}", e.chain());
+            assert!(said.contains(property), "it is named: {said}");
+            said
+        };
+        for property in ["sasl.jaas.config", "sasl.pasword", "ssl.key.pam", "linger.ms"] {
+            let said = refused(property, "hunter2");
+            assert!(!said.contains("hunter2"), "{said}");
+        }
+        assert!(refused("no.such.property", "1").contains("No such configuration property"));
+        let fixed = [Fixed { property: "sasl.password", value: "none", instead: "leave it out" }];
+        let e = KafkaConfig::brokers("k:1").set("sasl.password", "hunter2").client(&[], &fixed).unwrap_err();
+        assert!(!format!("{} {e:?}", e.chain()).contains("hunter2"), "{e:?}");
+    }
+
+    #[test]
+    fn a_second_name_is_the_same_property() {
+        let get = |config: &KafkaConfig, name| {
+            config.client(&[("linger.ms", "5")], &[]).unwrap().get(name).map(str::to_owned)
+        };
+        let config =
+            KafkaConfig::brokers("k:1").set("delivery.timeout.ms", "7000").set("queue.buffering.max.ms", "9");
+        assert_eq!(config.limit("message.timeout.ms", 1), Some(Duration::from_secs(7)));
+        assert_eq!(get(&config, "message.timeout.ms").as_deref(), Some("7000"));
+        assert_eq!(
+            (get(&config, "linger.ms").as_deref(), get(&config, "queue.buffering.max.ms")),
+            (Some("9"), None)
+        );
+        assert!(config.sets_any(&["delivery.timeout.ms"]) && config.sets_any(&["message.timeout.ms"]));
+        let config = config.set("message.timeout.ms", "0");
+        assert_eq!(config.limit("delivery.timeout.ms", 1), None, "0 is no limit");
+        assert_eq!(config.limit("other", 1), Some(Duration::from_millis(1)));
+        let fixed = [Fixed { property: "acks", value: "all", instead: "leave it out" }];
+        assert!(config.set("request.required.acks", "1").client(&[], &fixed).is_err());
+        assert_eq!(KafkaConfig::brokers("a:1").set("metadata.broker.list", "b:1").broker_list(), "b:1");
     }
 
     #[test]

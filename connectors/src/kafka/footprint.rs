@@ -25,27 +25,28 @@ const KEPT: u64 = 5 << 20;
 /// How many partitions that broker is taken to have, when it has fewer so far.
 const PARTITIONS: u64 = 4;
 
-/// One consumer per subtask.
+/// One consumer per subtask, and one thread for all sources of the brokers that looks for new partitions and for stalls.
 ///
 /// It fetches as long as its queue is below `queued.max.messages.kbytes` and `queued.min.messages`, so what the last fetches
 /// bring comes on top: `fetch.message.max.bytes` for each partition, `fetch.max.bytes` at most.
 pub(super) fn consumer(config: &KafkaConfig) -> Footprint {
     let kbytes = config.number("queued.max.messages.kbytes", default(QUEUED_KBYTES));
     let records = config.number("queued.min.messages", 100_000);
-    let answer =
-        config.number("fetch.message.max.bytes", config.number("max.partition.fetch.bytes", 1 << 20));
+    let answer = config.number("fetch.message.max.bytes", 1 << 20);
     let answers = answer.saturating_mul(ANSWERS).min(config.number("fetch.max.bytes", 50 << 20));
     let queued = kbytes.saturating_mul(1000).saturating_add(records.saturating_mul(QUEUED_RECORD));
     let bytes = queued.saturating_add(answers);
     Footprint::per_subtask("Kafka consumer", bytes, threads(config))
         .lowered_by("queued.max.messages.kbytes, queued.min.messages and fetch.max.bytes")
+        .and(Footprint::process(format!("Kafka watch of {}", config.broker_list()), 0, 1))
         .and(broker(config, 0))
 }
 
 /// One producer for all subtasks.
 ///
 /// It holds at most `queue.buffering.max.kbytes` and `queue.buffering.max.messages`, and a copy of what is under way.
-pub(super) fn producer(config: &KafkaConfig, partitions: Option<i32>) -> Footprint {
+/// For an exactly-once sink it has a thread more, the pump.
+pub(super) fn producer(config: &KafkaConfig, partitions: Option<i32>, pump: bool) -> Footprint {
     let buffered = config.number("queue.buffering.max.kbytes", default(BUFFERED_KBYTES)).saturating_mul(1024);
     // 0 is no limit: records of 192 B then take as much again.
     let records = match config.number("queue.buffering.max.messages", 100_000) {
@@ -54,7 +55,7 @@ pub(super) fn producer(config: &KafkaConfig, partitions: Option<i32>) -> Footpri
     };
     let copies = config.number("batch.size", 1_000_000).min(buffered).saturating_mul(IN_FLIGHT);
     let bytes = buffered.saturating_add(records.saturating_mul(BUFFERED_RECORD)).saturating_add(copies);
-    Footprint::shared("Kafka producer", bytes, threads(config))
+    Footprint::shared("Kafka producer", bytes, threads(config) + usize::from(pump))
         .lowered_by("queue.buffering.max.kbytes and queue.buffering.max.messages")
         .and(broker(config, u64::try_from(partitions.unwrap_or(0)).unwrap_or(0)))
 }
@@ -94,7 +95,7 @@ mod tests {
         let source = KafkaSource::bytes(&kafka).topic("t");
         let one = 16_384_000 + 100_000 * 320 + (16 << 20);
         assert_eq!(source.footprint().memory_bytes(3), 3 * one);
-        assert_eq!(source.footprint().threads(3), 3 * (3 + 2));
+        assert_eq!(source.footprint().threads(3), 3 * (3 + 2) + 1);
 
         let lean = kafka
             .set("queued.max.messages.kbytes", "1000")
@@ -115,7 +116,7 @@ mod tests {
         let bytes = (64 << 20) + 100_000 * 192 + 5_000_000;
         assert_eq!((sink.footprint().memory_bytes(4), sink.footprint().threads(4)), (bytes, 4));
         let unlimited = kafka.set("queue.buffering.max.messages", "0").set("queue.buffering.max.kbytes", "3");
-        assert_eq!(producer(&unlimited, None).memory_bytes(1), 3072 + 3072 + 5 * 3072);
+        assert_eq!(producer(&unlimited, None, false).memory_bytes(1), 3072 + 3072 + 5 * 3072);
     }
 
     #[test]
@@ -124,7 +125,7 @@ mod tests {
         let client = KafkaConfig::brokers("a:1");
         let broker = |of: Footprint, without: Footprint| of.memory_bytes(1) - without.memory_bytes(1);
         assert_eq!(broker(consumer(&kafka), consumer(&client)), 4 * KEPT);
-        assert_eq!(broker(producer(&kafka, Some(7)), producer(&client, None)), 7 * KEPT);
+        assert_eq!(broker(producer(&kafka, Some(7), false), producer(&client, None, false)), 7 * KEPT);
         kafka.create_topic("a", 6).unwrap();
         assert_eq!(broker(consumer(&kafka), consumer(&client)), 6 * KEPT);
     }

@@ -1,13 +1,15 @@
 //! What the consumer group is told: the offsets of complete checkpoints, without waiting, and without failing the job.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::KafkaResult;
+use rdkafka::topic_partition_list::TopicPartitionListElem;
 use rdkafka::{Offset, TopicPartitionList};
 use weir_engine::{CheckpointId, Notice};
 
+use super::begin::Offsets;
 use super::client::ClientLog;
 
 /// How long a source that has ended waits until its last commit has arrived.
@@ -15,12 +17,23 @@ const COMMIT_PATIENCE: Duration = Duration::from_secs(3);
 /// The most checkpoints whose offsets are kept until somebody says what became of them; one is in flight at a time.
 const KEPT: usize = 16;
 
-/// Offsets that a group has committed, by topic and partition.
-pub(super) type Committed = BTreeMap<(String, i32), i64>;
+/// What is committed with an offset at which a life began, in place of one that a checkpoint holds.
+const MARK: &str = "weir: a life began here";
+
+/// What is committed with an offset of a checkpoint, before the time at which the life began that committed it.
+const LIFE: &str = "weir: life ";
+/// After what time without a commit it is asked whether another life has taken this one's place.
+const QUIET: Duration = Duration::from_secs(5);
+/// How long the answer to that may take.
+const ANSWER: Duration = Duration::from_millis(500);
 
 /// What one subtask tells the group. Offsets are those of its partitions, always in the same order.
 #[derive(Debug, Default)]
 pub(super) struct Group {
+    /// When this life began, in milliseconds since the epoch.
+    life: i64,
+    /// When it last committed.
+    last: Option<Instant>,
     /// By checkpoint, what is to be committed once it is complete.
     kept: BTreeMap<CheckpointId, Vec<i64>>,
     /// What the group was last asked to commit.
@@ -28,6 +41,12 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// For a life that begins now.
+    pub(super) fn begin() -> Group {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
+        Group { life: now, ..Group::default() }
+    }
+
     /// These offsets are in the checkpoint.
     pub(super) fn keep(&mut self, checkpoint: CheckpointId, offsets: Vec<i64>) {
         self.kept.insert(checkpoint, offsets);
@@ -51,16 +70,66 @@ impl Group {
         }
     }
 
-    /// Asks the group to commit these offsets. Neither waits nor fails; what comes of it the client's log hears.
+    /// Asks the group to commit these offsets. Does not fail; what comes of it the client's log hears. After a while without a commit,
+    /// in which this process may have stood still and another may have taken its place, it first asks whether the group has
+    /// offsets of a later life: these stay.
+    ///
+    /// *Blocking*: not at all, or half a second at most.
     pub(super) fn commit<'a>(
+        &mut self,
+        consumer: &BaseConsumer<ClientLog>,
+        partitions: impl Iterator<Item = (&'a str, i32)> + Clone,
+        offsets: Vec<i64>,
+    ) {
+        if self.last.is_none_or(|at| at.elapsed() > QUIET)
+            && self.is_overtaken(consumer, partitions.clone(), &offsets)
+        {
+            return consumer.context().commit_failed("a later life has committed more to this group");
+        }
+        let with = format!("{LIFE}{}", self.life);
+        self.tell(consumer, partitions, offsets, &with);
+        self.last = Some(Instant::now());
+    }
+
+    /// True when a later life has committed more than these offsets.
+    fn is_overtaken<'a>(
+        &self,
+        consumer: &BaseConsumer<ClientLog>,
+        partitions: impl Iterator<Item = (&'a str, i32)> + Clone,
+        offsets: &[i64],
+    ) -> bool {
+        let later = |element: &TopicPartitionListElem<'_>| {
+            let life = element.metadata().strip_prefix(LIFE).and_then(|life| life.parse::<i64>().ok());
+            life.is_some_and(|life| life > self.life)
+        };
+        let Ok(known) = known(consumer, partitions.clone(), ANSWER, later) else { return false };
+        let known = |(topic, partition): (&str, i32)| known.get(&(topic.to_owned(), partition)).copied();
+        partitions.map(known).zip(offsets).any(|(known, offset)| known.is_some_and(|known| known > *offset))
+    }
+
+    /// As `commit`, of where a life begins that no checkpoint knows of yet, for one that follows it.
+    pub(super) fn mark<'a>(
+        consumer: &BaseConsumer<ClientLog>,
+        partitions: impl Iterator<Item = (&'a str, i32)> + Clone,
+        offsets: Vec<i64>,
+    ) {
+        let mut group = Group::default();
+        group.tell(consumer, partitions.clone(), offsets, MARK);
+        group.await_commit(consumer, || partitions.clone());
+    }
+
+    fn tell<'a>(
         &mut self,
         consumer: &BaseConsumer<ClientLog>,
         partitions: impl Iterator<Item = (&'a str, i32)>,
         offsets: Vec<i64>,
+        with: &str,
     ) {
         let mut list = TopicPartitionList::with_capacity(offsets.len());
         let added = partitions.zip(&offsets).try_for_each(|((topic, partition), offset)| {
-            list.add_partition_offset(topic, partition, Offset::Offset(*offset))
+            let mut added = list.add_partition(topic, partition);
+            added.set_metadata(with);
+            added.set_offset(Offset::Offset(*offset))
         });
         if let Err(e) = added.and_then(|()| consumer.commit(&list, CommitMode::Async)) {
             consumer.context().commit_failed(&e.to_string());
@@ -85,9 +154,10 @@ impl Group {
             drop(consumer.poll(Duration::from_millis(1)));
             let left = deadline.saturating_duration_since(Instant::now());
             let known = committed(consumer, partitions(), left.max(Duration::from_millis(100)));
-            let has = |known: &Committed| {
+            let has = |known: &Offsets| {
                 let of = |(topic, partition): (&str, i32)| known.get(&(topic.to_owned(), partition)).copied();
-                partitions().map(of).eq(self.asked.iter().copied().map(Some))
+                // What was found since was not asked for.
+                partitions().take(self.asked.len()).map(of).eq(self.asked.iter().copied().map(Some))
             };
             match known {
                 Ok(known) if has(&known) => return,
@@ -108,15 +178,37 @@ pub(super) fn committed<'a>(
     consumer: &BaseConsumer<ClientLog>,
     partitions: impl Iterator<Item = (&'a str, i32)>,
     patience: Duration,
-) -> KafkaResult<Committed> {
+) -> KafkaResult<Offsets> {
+    known(consumer, partitions, patience, |_| true)
+}
+
+/// Where lives began, of these partitions, that came to no complete checkpoint.
+///
+/// *Blocking*: up to `patience`.
+pub(super) fn marked<'a>(
+    consumer: &BaseConsumer<ClientLog>,
+    partitions: impl Iterator<Item = (&'a str, i32)>,
+    patience: Duration,
+) -> KafkaResult<Offsets> {
+    known(consumer, partitions, patience, |element| element.metadata() == MARK)
+}
+
+fn known<'a>(
+    consumer: &BaseConsumer<ClientLog>,
+    partitions: impl Iterator<Item = (&'a str, i32)>,
+    patience: Duration,
+    counts: impl Fn(&TopicPartitionListElem<'_>) -> bool,
+) -> KafkaResult<Offsets> {
     let mut asked = TopicPartitionList::new();
     for (topic, partition) in partitions {
         asked.add_partition(topic, partition);
     }
-    let mut known = BTreeMap::new();
+    let mut known = Offsets::new();
     for element in consumer.committed_offsets(asked, patience)?.elements() {
         element.error()?;
-        if let Offset::Offset(offset) = element.offset() {
+        if let Offset::Offset(offset) = element.offset()
+            && counts(&element)
+        {
             known.insert((element.topic().to_owned(), element.partition()), offset);
         }
     }

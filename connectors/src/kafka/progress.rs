@@ -1,7 +1,7 @@
 //! How far a Kafka source has read, for whoever must not run away from it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How far a source has come, per topic and partition. Clones share the same counts.
@@ -17,9 +17,54 @@ type Partitions = BTreeMap<String, BTreeMap<i32, Arc<Reached>>>;
 pub(crate) struct Reached {
     next: AtomicI64,
     settled: AtomicI64,
+    /// Before which reading ends.
+    end: AtomicI64,
+    /// How often the reader's client has been read dry.
+    dry: AtomicU64,
+    /// Up to where a partition that has not moved for long is said to have records; 0 when nobody wonders.
+    suspect: AtomicI64,
+    /// Up to where it was found that it has none.
+    answered: AtomicI64,
 }
 
 impl Reached {
+    /// Reading ends before this offset.
+    pub(super) fn ends(&self, end: i64) {
+        self.end.store(end, Ordering::Release);
+    }
+
+    pub(super) fn end(&self) -> i64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// The client had nothing more, of any partition.
+    pub(super) fn was_dry(&self) {
+        self.dry.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn dry(&self) -> u64 {
+        self.dry.load(Ordering::Acquire)
+    }
+
+    /// It has not moved for long, and the broker has records up to here: the reader is to fetch it anew.
+    pub(super) fn suspect(&self, high: i64) {
+        self.suspect.store(high, Ordering::Release);
+    }
+
+    /// What the reader is to look into, once.
+    pub(super) fn take_suspect(&self) -> Option<i64> {
+        Some(self.suspect.swap(0, Ordering::AcqRel)).filter(|high| *high > 0)
+    }
+
+    /// There is nothing to be read before this offset.
+    pub(super) fn answer(&self, high: i64) {
+        self.answered.store(high, Ordering::Release);
+    }
+
+    pub(super) fn answered(&self) -> i64 {
+        self.answered.load(Ordering::Acquire)
+    }
+
     /// The offset of the next record to be read.
     pub(crate) fn next(&self) -> i64 {
         self.next.load(Ordering::Acquire)
@@ -76,6 +121,8 @@ impl Progress {
         let mut read = self.lock();
         let reached = read.entry(topic.to_owned()).or_default().entry(partition).or_default();
         reached.read(offset, true);
+        reached.answer(0);
+        reached.suspect(0);
         Arc::clone(reached)
     }
 

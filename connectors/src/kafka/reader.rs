@@ -1,7 +1,6 @@
 //! One subtask's consumer: opened at offsets that are known to be there, drained batch by batch, closed under a deadline.
 // HOT: per record one poll of the client and one decode, no clock, no lock, no allocation of ours.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,81 +13,43 @@ use weir_engine::{
     SplitId, TaskError,
 };
 
-use super::assign::{PER_TOPIC, TopicPartition, assign};
-use super::begin::{Begin, Restored, Wanted, check_offsets, gone, position_name};
-use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic, who};
-use super::config::{Fixed, KafkaConfig};
+use super::begin::{PATTERN, Restored};
+use super::client::{ClientLog, drop_within, who};
+use super::deal::Deal;
 use super::errors::{Verdict, judge};
-use super::footprint::QUEUED_KBYTES;
-use super::group::{Group, committed};
+use super::group::Group;
+use super::lag::Lag;
+use super::lost::failure;
+use super::opening;
 use super::patience::Patience;
-use super::progress::{Progress, Reached};
-use super::source::Start;
-use crate::format::Decoder;
-
-/// Properties that a source lives by.
-const FIXED: &[Fixed] = &[
-    Fixed {
-        property: "auto.offset.reset",
-        value: "error",
-        instead: "a source never lets the client choose an offset; say where to begin with KafkaSource::from(Start::…)",
-    },
-    Fixed {
-        property: "enable.auto.commit",
-        value: "false",
-        instead: "offsets belong to the job's checkpoints, and are committed when these are complete; leave it out",
-    },
-    Fixed {
-        property: "enable.auto.offset.store",
-        value: "false",
-        instead: "offsets belong to the job's checkpoints, and are committed when these are complete; leave it out",
-    },
-    Fixed {
-        property: "enable.partition.eof",
-        value: "true",
-        instead: "a source has to know when a partition is read dry, which ends nothing; leave it out",
-    },
-];
-
-/// Defaults that differ from the library's.
-const DEFAULTS: &[(&str, &str)] = &[
-    ("allow.auto.create.topics", "false"),
-    // The library stops fetching for a whole second once its queue is full.
-    ("fetch.queue.backoff.ms", "5"),
-    ("queued.max.messages.kbytes", QUEUED_KBYTES),
-    // Brokers close idle connections: no news.
-    ("log.connection.close", "false"),
-];
+use super::record::{FromMessage, Taken};
+use super::slots::{Slot, Slots, Stage};
+use super::source::Settings;
+use super::watch::Ticket;
 
 /// How long closing a client may take.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a failing source asks for the offsets that its error names.
-const WATERMARK_PATIENCE: Duration = Duration::from_secs(2);
 /// How many dead letters one poll passes on: they count against no room.
 const REJECTED_PER_POLL: usize = 256;
 /// The shortest and the longest wait when nothing is ready.
 const WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(8));
-/// No slot: the partition is another subtask's.
-const NOT_OURS: u32 = u32::MAX;
-
-/// One partition that this subtask reads.
-struct Slot {
-    topic: usize,
-    partition: i32,
-    split: SplitId,
-    /// The offset after the last record read.
-    next: i64,
-    reached: Arc<Reached>,
-}
+/// How often it is asked whether the end that a partition is read to is there by now, and how long an answer may take.
+const ASK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(500));
 
 pub(super) struct Reader {
-    who: String,
-    topics: Vec<String>,
-    /// None when no partition fell to this subtask.
-    consumer: Option<BaseConsumer<ClientLog>>,
-    slots: Vec<Slot>,
-    /// Per topic and partition, the index into `slots`.
-    slot_of: Vec<Vec<u32>>,
+    cx: OperatorContext,
+    settings: Settings,
+    /// None when no partition fell to this subtask, and none can.
+    consumer: Option<Arc<BaseConsumer<ClientLog>>>,
+    slots: Slots,
+    /// The partitions of all subtasks, and how many of them were looked at.
+    deal: Arc<Deal>,
+    dealt: usize,
+    suspected: usize,
+    /// What looks for new partitions and for stalls, for all subtasks.
+    watch: Option<Ticket>,
+    /// Partitions end.
+    ends: bool,
     announced: bool,
     wait: Duration,
     /// What the group is told; offsets are in the order of the slots.
@@ -98,38 +59,23 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn open(
-        config: &KafkaConfig,
-        topics: &[String],
-        start: &Start,
-        restored: &Restored,
-        progress: &Progress,
-        cx: &OperatorContext,
-    ) -> Result<Reader> {
-        let who = who(cx);
-        // The library reads assigned partitions only with a group's name, though the group is not used.
-        let (group, client) = (format!("weir-{}", cx.uid()), format!("weir-{who}"));
-        let mut defaults = DEFAULTS.to_vec();
-        defaults.extend([("group.id", &group[..]), ("client.id", &client[..])]);
-        if config.embedded_broker().is_some() {
-            // That broker answers a fetch that found nothing after the whole wait, even when something has come meanwhile.
-            defaults.push(("fetch.wait.max.ms", "5"));
-        }
-        let settings = config.client(&defaults, FIXED)?;
-        let consumer: BaseConsumer<ClientLog> = settings
-            .create_with_context(ClientLog::committing(cx))
-            .map_err(|e| TaskError::user("the Kafka client does not take its configuration").caused_by(e))?;
-        let opened = Self::begin(&consumer, config, topics, (start, restored), progress, cx);
+    pub(super) fn open(settings: &Settings, restored: &Restored, cx: &OperatorContext) -> Result<Reader> {
+        let (who, consumer) = (who(cx), opening::consumer(settings, cx)?);
+        let opened = opening::open(&consumer, settings, restored, cx);
         let mut reader = match opened {
-            Ok(slots) => Reader {
-                who,
-                topics: topics.to_vec(),
+            Ok(opened) => Reader {
+                cx: cx.clone(),
+                settings: settings.clone(),
                 consumer: None,
-                slot_of: slot_table(topics.len(), &slots),
-                slots,
+                slots: opened.slots,
+                deal: opened.deal,
+                dealt: opened.dealt,
+                suspected: 0,
+                watch: None,
+                ends: settings.ends(),
                 announced: false,
                 wait: WAIT.0,
-                group: Group::default(),
+                group: Group::begin(),
                 read_settles: !cx.takes_checkpoints(),
             },
             Err(e) => {
@@ -137,92 +83,39 @@ impl Reader {
                 return Err(e);
             }
         };
-        if reader.slots.is_empty() {
-            drop_within(format!("the Kafka consumer of {}", reader.who), consumer, CLOSE_PATIENCE);
-        } else {
-            reader.consumer = Some(consumer);
+        let fetched = fetch(&consumer, &mut reader.slots, reader.ends);
+        if fetched.is_err() || reader.slots.is_empty() && settings.discovers().is_none() {
+            drop_within(format!("the Kafka consumer of {who}"), consumer, CLOSE_PATIENCE);
+            return fetched.map(|()| reader);
         }
+        let consumer = Arc::new(consumer);
+        if cx.subtask() == 0 {
+            let lag = Lag::new(settings, Arc::clone(&consumer), Arc::clone(&reader.deal), cx);
+            reader.watch = settings.config.desk().add(Box::new(lag), Lag::every(settings));
+        }
+        reader.consumer = Some(consumer);
         Ok(reader)
     }
 
-    /// Finds this subtask's partitions and where they begin, and has the client fetch from there.
-    fn begin(
-        consumer: &BaseConsumer<ClientLog>,
-        config: &KafkaConfig,
-        topics: &[String],
-        (start, restored): (&Start, &Restored),
-        progress: &Progress,
-        cx: &OperatorContext,
-    ) -> Result<Vec<Slot>> {
-        let mut counts = Vec::new();
-        for topic in topics {
-            let count = partitions_of_topic(consumer, config, topic, true, cx)?
-                .ok_or_else(|| no_topic(config, topic, "create it, or name another"))?;
-            if count > PER_TOPIC || topics.len() > PER_TOPIC as usize {
-                let message = format!(
-                    "topic {topic} has {count} partitions of {} topics: more than 65536",
-                    topics.len()
-                );
-                return Err(TaskError::user(message));
-            }
-            counts.push(count);
-        }
-        check_offsets(start, topics, &counts)?;
-        for topic in restored.left_out(topics) {
-            tracing::warn!(operator = %cx.uid(), topic, "the checkpoint stands in a topic that is not read any more");
-        }
-        let own = assign(&counts, cx.subtask(), cx.parallelism());
-        let mut begin = Begin { start, restored, group: BTreeMap::new() };
-        if *start == Start::Group && !own.is_empty() {
-            let of = own.iter().map(|p| (&topics[p.topic][..], p.partition));
-            begin.group = committed(consumer, of, config.start_patience()).map_err(|e| {
-                let brokers = config.broker_list();
-                TaskError::external(format!("Kafka at {brokers} does not say what the group has committed"))
-                    .caused_by(e)
-            })?;
-        }
-        let (mut slots, mut assignment) = (Vec::new(), TopicPartitionList::new());
-        for TopicPartition { topic, partition } in own {
-            let name = &topics[topic];
-            let (low, high) =
-                consumer.fetch_watermarks(name, partition, config.start_patience()).map_err(|e| {
-                    let message = format!(
-                        "Kafka at {} does not say which offsets topic {name}, partition {partition} has",
-                        config.broker_list()
-                    );
-                    TaskError::external(message).caused_by(e)
-                })?;
-            let next = begin.offset(name, partition, low, high)?;
-            assignment.add_partition_offset(name, partition, Offset::Offset(next))?;
-            let reached = progress.start(name, partition, next);
-            let split = TopicPartition { topic, partition }.split();
-            slots.push(Slot { topic, partition, split, next, reached });
-            if cx.is_cancelled() {
-                cx.wait(Duration::ZERO)?;
-            }
-        }
-        if !slots.is_empty() {
-            consumer.assign(&assignment).map_err(|e| {
-                TaskError::external(format!("Kafka at {} does not assign partitions", config.broker_list()))
-                    .caused_by(e)
-            })?;
-        }
-        Ok(slots)
-    }
-
-    pub(super) fn poll<T, D: Decoder<T>>(
+    pub(super) fn poll<T, D: FromMessage<T>>(
         &mut self,
         out: &mut SourceBatch<T>,
         decoder: &mut D,
-        skip_tombstones: bool,
         budget: Duration,
     ) -> Result<SourceStatus> {
         if !std::mem::replace(&mut self.announced, true) {
-            self.slots.iter().for_each(|slot| out.split_started(slot.split));
+            for slot in self.slots.all() {
+                out.split_started(slot.split);
+                if slot.stage == Stage::Done {
+                    out.split_finished(slot.split);
+                }
+            }
         }
-        let Some(consumer) = &self.consumer else { return Ok(SourceStatus::Idle(Duration::from_secs(1))) };
-        let mut taken = 0u64;
-        let mut topic = 0;
+        if self.deal.len() != self.dealt {
+            self.take_new(out)?;
+        }
+        let Some(consumer) = &self.consumer else { return Ok(self.nothing(Duration::from_secs(1))) };
+        let (mut taken, mut over) = (0u64, false);
         let mut patience = Patience::new(budget);
         let mut served = consumer.context().served();
         let drained = loop {
@@ -232,13 +125,18 @@ impl Reader {
             let message = match consumer.poll(Duration::ZERO) {
                 Some(Ok(message)) => Some(message),
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
-                    if let Some(split) = self.split_at_end(partition) {
-                        out.split_drained(split);
+                    if let Some(slot) = self.slots.at_end(partition) {
+                        slot.read_dry(true, self.read_settles);
+                        out.split_drained(slot.split);
+                        over |= self.ends && is_over(slot);
+                    } else {
+                        let of = self.slots.numbered(partition);
+                        of.for_each(|slot| slot.read_dry(false, self.read_settles));
                     }
                     None
                 }
                 Some(Err(e)) if judge(&e) == Verdict::RideOut => None,
-                Some(Err(e)) => return Err(self.failure(consumer, e)),
+                Some(Err(e)) => return Err(failure(consumer, &self.slots, &who(&self.cx), e)),
                 // The client also answers so when it has served an event of its own (rust-rdkafka issue 644), whatever
                 // lies behind it. Only an empty queue may make the source idle.
                 None => {
@@ -255,142 +153,244 @@ impl Reader {
                 }
                 continue;
             };
-            if self.topics.len() > 1 && message.topic() != self.topics[topic] {
-                topic = self.topics.iter().position(|t| t == message.topic()).unwrap_or(0);
-            }
             let (partition, offset) = (message.partition(), message.offset());
-            let slot = self.slot_of[topic].get(partition as usize).copied().unwrap_or(NOT_OURS);
-            let Some(slot) = self.slots.get_mut(slot as usize) else {
-                let (topic, who) = (message.topic(), &self.who);
+            let Some(slot) = self.slots.find(|| message.topic(), partition) else {
+                let (topic, who) = (message.topic(), who(&self.cx));
                 let message = format!(
                     "{who} got a record of topic {topic}, partition {partition}, which it does not read"
                 );
                 return Err(TaskError::internal(message));
             };
+            if offset >= slot.end {
+                // All before the end was read; the client has read ahead.
+                slot.next = slot.next.max(slot.end);
+                over = true;
+                if patience.is_over() {
+                    break false;
+                }
+                continue;
+            }
             slot.next = offset + 1;
+            over |= slot.next == slot.end;
             taken += 1;
             let reject = |out: &mut SourceBatch<T>, reason: String, payload: &[u8]| {
                 out.reject(DeadLetter::new(message.topic(), partition, offset, reason, payload));
             };
-            match message.payload() {
-                Some(payload) => match decoder.decode(payload) {
-                    Ok(value) => {
-                        let time = message.timestamp().to_millis().map_or(EventTime::NONE, EventTime);
-                        out.push(slot.split, value, time);
-                    }
-                    Err(reason) => reject(out, reason, payload),
-                },
-                None if skip_tombstones => {
+            // A decoder of whole records has a value for a tombstone, too.
+            let tombstone = self.settings.skip_tombstones && message.payload().is_none();
+            match if tombstone { Taken::Tombstone } else { decoder.take(&message) } {
+                Taken::Value(value) => {
+                    let time = message.timestamp().to_millis().map_or(EventTime::NONE, EventTime);
+                    out.push(slot.split, value, time);
+                }
+                Taken::Bad(reason) => reject(out, reason, message.payload().unwrap_or_default()),
+                Taken::Tombstone if self.settings.skip_tombstones => {
                     if patience.is_over() {
                         break false;
                     }
                 }
-                None => {
+                Taken::Tombstone => {
                     let reason = "no payload: a tombstone (KafkaSource::skip_tombstones passes over them)";
                     reject(out, reason.to_owned(), &[]);
                 }
             }
         };
         if taken > 0 {
-            self.slots.iter().for_each(|slot| slot.reached.read(slot.next, self.read_settles));
+            self.slots.all().iter().for_each(|slot| slot.reached.read(slot.next, self.read_settles));
             self.wait = WAIT.0;
+        }
+        if over {
+            self.finish(out)?;
         }
         if !drained {
             return Ok(SourceStatus::More);
         }
+        self.slots.all().iter().for_each(|slot| slot.reached.was_dry());
+        if self.suspected != self.deal.suspected() {
+            self.probe();
+        }
+        if self.ends {
+            self.ask();
+        }
         let wait = self.wait;
         self.wait = (wait * 2).min(WAIT.1);
-        Ok(SourceStatus::Idle(wait))
+        Ok(self.nothing(wait))
     }
 
-    /// The split that has been read dry when the client says so of `partition`, without the topic: none when this subtask
-    /// reads that number of several topics, for a split that is not dry must not be taken for one.
-    fn split_at_end(&self, partition: i32) -> Option<SplitId> {
-        let mut of = self.slots.iter().filter(|slot| slot.partition == partition);
-        let slot = of.next()?;
-        of.next().is_none().then_some(slot.split)
+    /// There is nothing just now, or there never will be.
+    fn nothing(&self, wait: Duration) -> SourceStatus {
+        if self.ends && self.slots.all().iter().all(|slot| slot.stage == Stage::Done) {
+            return SourceStatus::End;
+        }
+        SourceStatus::Idle(wait)
     }
 
-    /// The error that ends the source, with all that the broker knows about it.
+    /// Reads the partitions too that were found since and fell to this subtask: from their beginning.
     #[cold]
-    fn failure(&self, consumer: &BaseConsumer<ClientLog>, error: KafkaError) -> TaskError {
-        let reason = consumer.context().last_reason();
-        if judge(&error) != Verdict::RangeGone {
-            let topics = self.topics.join(", ");
-            let message = format!("Kafka source {} cannot go on reading {topics} ({reason})", self.who);
-            return TaskError::external(message).caused_by(error);
+    fn take_new<T>(&mut self, out: &mut SourceBatch<T>) -> Result<()> {
+        let (new, dealt) = self.deal.own(&self.cx, self.dealt);
+        self.dealt = dealt;
+        for card in new {
+            let next = card.oldest.unwrap_or(0);
+            tracing::info!(
+                operator = %self.cx.uid(),
+                topic = &*card.name,
+                partition = card.at.partition,
+                offset = next,
+                "a partition was found while the job ran, and is read from its beginning"
+            );
+            let reached = self.settings.progress.start(&card.name, card.at.partition, next);
+            let slot = Slot::new(card.name, card.at, next, None, next, reached);
+            out.split_started(slot.split);
+            self.slots.push(slot);
         }
-        // The client names the partition to its own logs only: ask which of ours has lost its place.
-        let deadline = Instant::now() + WATERMARK_PATIENCE;
-        let mut lost = Vec::new();
-        for slot in &self.slots {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
+        self.consumer.as_ref().map_or(Ok(()), |consumer| fetch(consumer, &mut self.slots, self.ends))
+    }
+
+    /// Lets go of partitions that were read to their end, and begins with those that waited for them.
+    #[cold]
+    fn finish<T>(&mut self, out: &mut SourceBatch<T>) -> Result<()> {
+        let Some(consumer) = &self.consumer else { return Ok(()) };
+        let mut done = TopicPartitionList::new();
+        for slot in self.slots.all_mut().iter_mut().filter(|s| s.stage == Stage::Reading && s.next >= s.end) {
+            slot.stage = Stage::Done;
+            slot.reached.read(slot.next, self.read_settles);
+            out.split_finished(slot.split);
+            done.add_partition(&slot.topic, slot.partition);
+        }
+        if done.count() > 0 {
+            consumer.incremental_unassign(&done).map_err(assigns_not)?;
+        }
+        fetch(consumer, &mut self.slots, self.ends)
+    }
+
+    /// Has the client fetch anew what it gives nothing of, though the broker has more: it may have lost its turn, or there are holes
+    /// up to the end.
+    #[cold]
+    fn probe(&mut self) {
+        self.suspected = self.deal.suspected();
+        self.pass_markers();
+        let Some(consumer) = &self.consumer else { return };
+        for slot in self.slots.all_mut().iter_mut().filter(|slot| slot.stage == Stage::Reading) {
+            if let Some(high) = slot.reached.take_suspect().filter(|high| *high > slot.next) {
+                slot.probe = Some(high);
+                seek(consumer, slot);
             }
-            let topic = &self.topics[slot.topic];
-            if let Ok((low, high)) = consumer.fetch_watermarks(topic, slot.partition, left)
-                && !(low..=high).contains(&slot.next)
-            {
-                lost.push(gone(Wanted::Reader, topic, slot.partition, slot.next, low, high));
-            }
         }
-        if lost.is_empty() {
-            let of = |s: &Slot| format!("{} {} at offset {}", self.topics[s.topic], s.partition, s.next);
-            lost.push(format!(
-                "the offset wanted is not on the broker, in one of: {}",
-                self.slots.iter().map(of).collect::<Vec<_>>().join("; ")
-            ));
+    }
+
+    /// A partition was read dry before the end that it is read to, by an offset that still had to be written: asks whether it is
+    /// there by now. Then what lies before it is nothing but holes and markers, or will be read, and be dry again.
+    #[cold]
+    fn ask(&mut self) {
+        let Some(consumer) = &self.consumer else { return };
+        let now = Instant::now();
+        let due = |slot: &&mut Slot| slot.stage == Stage::Reading && slot.ask.is_some_and(|at| at <= now);
+        let Some(slot) = self.slots.all_mut().iter_mut().find(due) else { return };
+        slot.ask = Some(now + ASK.0);
+        let Ok((_, high)) = consumer.fetch_watermarks(&slot.topic, slot.partition, ASK.1) else { return };
+        slot.high = high;
+        if high >= slot.end {
+            slot.ask = slot.ask.filter(|_| !seek(consumer, slot));
         }
-        TaskError::external(format!("{} ({reason})", lost.join("; "))).caused_by(error)
+    }
+
+    #[cfg(test)]
+    pub(super) fn client(&self) -> Option<&BaseConsumer<ClientLog>> {
+        self.consumer.as_deref()
     }
 
     /// As positions are named.
     pub(super) fn split_name(&self, split: SplitId) -> Option<String> {
-        let slot = self.slots.iter().find(|slot| slot.split == split)?;
-        Some(position_name(&self.topics[slot.topic], slot.partition))
+        self.slots.all().iter().find(|slot| slot.split == split).map(Slot::name)
     }
 
     /// The offset of the next record of every partition, kept until it is known what became of the checkpoint.
     pub(super) fn positions(&mut self, barrier: Barrier) -> Vec<(String, serde_json::Value)> {
-        self.group.keep(barrier.checkpoint, self.slots.iter().map(|slot| slot.next).collect());
-        let name = |slot: &Slot| position_name(&self.topics[slot.topic], slot.partition);
-        self.slots.iter().map(|slot| (name(slot), slot.next.into())).collect()
+        self.pass_markers();
+        let all = self.slots.all();
+        self.group.keep(barrier.checkpoint, all.iter().map(|slot| slot.next).collect());
+        let mut positions: Vec<_> = all.iter().map(|slot| (slot.name(), slot.position().written())).collect();
+        if self.cx.subtask() == 0
+            && let Some(pattern) = self.settings.selection.shown_pattern()
+        {
+            positions.push((PATTERN.to_owned(), pattern.into()));
+        }
+        positions
+    }
+
+    /// What the client has passed over behind the last record, the markers of transactions say, was read too: a position before
+    /// them would lag for ever, and point at nothing once they are deleted.
+    fn pass_markers(&mut self) {
+        let Some(Ok(known)) = self.consumer.as_ref().map(|consumer| consumer.position()) else { return };
+        for element in known.elements() {
+            if let Offset::Offset(at) = element.offset()
+                && let Some(slot) = self.slots.find(|| element.topic(), element.partition())
+                && slot.stage == Stage::Reading
+                && at > slot.next
+            {
+                slot.next = at.min(slot.end);
+                slot.reached.read(slot.next, self.read_settles);
+            }
+        }
     }
 
     /// The offsets of a complete checkpoint, and no others, go to the group.
     pub(super) fn on_notice(&mut self, notice: Notice) {
         let Some(offsets) = self.group.notice(notice) else { return };
-        self.slots.iter().zip(&offsets).for_each(|(slot, offset)| slot.reached.settle(*offset));
+        self.slots.all().iter().zip(&offsets).for_each(|(slot, offset)| slot.reached.settle(*offset));
+        self.settings.firsts.forget(self.cx.uid().as_str(), self.slots.names().take(offsets.len()));
         if let Some(consumer) = &self.consumer {
-            self.group.commit(consumer, partitions(&self.slots, &self.topics), offsets);
+            self.group.commit(consumer, self.slots.names(), offsets);
         }
     }
 
     pub(super) fn close(self, outcome: Closing) {
+        if outcome == Closing::Ended {
+            self.settings.firsts.forget(self.cx.uid().as_str(), self.slots.names());
+        }
         let Some(consumer) = self.consumer else { return };
         if outcome == Closing::Ended {
-            self.group.await_commit(&consumer, || partitions(&self.slots, &self.topics));
+            self.group.await_commit(&consumer, || self.slots.names());
         }
-        drop_within(format!("the Kafka consumer of {}", self.who), consumer, CLOSE_PATIENCE);
+        // The watch holds the client, too: it goes first.
+        let open = (self.watch, consumer);
+        drop_within(format!("the Kafka consumer of {}", who(&self.cx)), open, CLOSE_PATIENCE);
     }
 }
 
-/// The topics and partitions of these slots.
-fn partitions<'a>(slots: &'a [Slot], topics: &'a [String]) -> impl Iterator<Item = (&'a str, i32)> {
-    slots.iter().map(|slot| (&topics[slot.topic][..], slot.partition))
+/// A partition was read dry: true when that is its end.
+fn is_over(slot: &mut Slot) -> bool {
+    if slot.end > slot.high {
+        slot.ask.get_or_insert_with(Instant::now);
+        return false;
+    }
+    slot.next = slot.next.max(slot.end);
+    true
 }
 
-/// Per topic and partition, the index into `slots`.
-fn slot_table(topics: usize, slots: &[Slot]) -> Vec<Vec<u32>> {
-    let mut table = vec![Vec::new(); topics];
-    for (i, slot) in slots.iter().enumerate() {
-        let of: &mut Vec<u32> = &mut table[slot.topic];
-        let at = slot.partition as usize;
-        if of.len() <= at {
-            of.resize(at + 1, NOT_OURS);
-        }
-        of[at] = i as u32;
+/// Has the client fetch a partition anew from where it stands: it says only once that it has read up to an offset, and from here
+/// it says so again. False when it cannot just now.
+fn seek(consumer: &BaseConsumer<ClientLog>, slot: &Slot) -> bool {
+    let again = consumer.seek(&slot.topic, slot.partition, Offset::Offset(slot.next), Duration::ZERO);
+    if let Err(e) = &again {
+        tracing::debug!(topic = &*slot.topic, slot.partition, "cannot be fetched anew: {e}");
     }
-    table
+    again.is_ok()
+}
+
+/// Has the client fetch what waits for it.
+fn fetch(consumer: &BaseConsumer<ClientLog>, slots: &mut Slots, ends: bool) -> Result<()> {
+    let mut assignment = TopicPartitionList::new();
+    for slot in slots.wave(ends) {
+        assignment.add_partition_offset(&slot.topic, slot.partition, Offset::Offset(slot.next))?;
+    }
+    if assignment.count() == 0 {
+        return Ok(());
+    }
+    consumer.incremental_assign(&assignment).map_err(assigns_not)
+}
+
+fn assigns_not(e: KafkaError) -> TaskError {
+    TaskError::external("the Kafka client does not take its partitions").caused_by(e)
 }

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 use weir_engine::memory::Footprint;
-use weir_engine::{Closing, Data, OperatorContext, Record, Result, Sink, TaskError};
+use weir_engine::{Barrier, Closing, Data, OperatorContext, OperatorUid, Record, Result, Sink, TaskError};
 
 use super::admin;
 use super::client::who;
 use super::config::KafkaConfig;
+use super::exactly_once::{ExactlyOnce, PREPARED, Pump, Spooler, is_kept_back};
 use super::footprint;
 use super::progress::Progress;
+use super::recipe::{Headers, Recipe};
+use super::record::{KafkaRecord, Records};
 use super::topic;
 use super::window::Window;
 use super::writer::{SinkClient, Writer};
@@ -24,7 +27,7 @@ const WINDOW: Window = Window { records: 50_000, bytes: 3 << 20 };
 /// How long undoing a failed start may take.
 const UNDO_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Writes every record to one topic, at least once; `flush` returns when the brokers have acknowledged all of them.
+/// Writes every record to one topic: at least once, or [exactly once](KafkaSink::exactly_once). At least once, `flush` returns when the brokers have acknowledged all of them.
 ///
 /// *Client*: one for all subtasks of the sink, made at the start and gone at the end. It is idempotent unless a property
 /// that forbids it is set (`acks`, `retries`, `max.in.flight.requests.per.connection`), so a retry writes nothing twice.
@@ -41,15 +44,19 @@ pub struct KafkaSink<T, E> {
     config: KafkaConfig,
     topic: String,
     encoder: E,
-    key: Option<KeyOf<T>>,
+    recipe: Recipe<T>,
+    exactly_once: Option<ExactlyOnce>,
     create: Option<i32>,
     follow: Option<(Progress, Window)>,
     shared: Arc<Shared>,
-    writer: Option<Writer>,
+    open: Option<Open>,
 }
 
-/// Writes a record's key into the buffer.
-pub(super) type KeyOf<T> = Arc<dyn Fn(&T, &mut Vec<u8>) + Send + Sync>;
+/// What a subtask writes through.
+enum Open {
+    AtLeastOnce(Writer),
+    ExactlyOnce(Spooler),
+}
 
 /// What the subtasks of a sink have in common, through all starts of the job.
 #[derive(Default)]
@@ -60,6 +67,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     client: Weak<SinkClient>,
+    /// With whose it is, and the topic's partitions.
+    pump: Option<(OperatorUid, Weak<Pump>)>,
+    partitions: i32,
     /// This start has created the topic, and no record has flowed since.
     created: bool,
 }
@@ -85,6 +95,23 @@ impl<T: AsRef<[u8]>> KafkaSink<T, Bytes> {
     }
 }
 
+impl KafkaSink<KafkaRecord, Records> {
+    /// Writes whole records as they were read: keys, payloads, tombstones, headers and times. The partition is that of the key,
+    /// unless [`KafkaSink::partition`] says another.
+    pub fn records(config: &KafkaConfig, topic: impl Into<String>) -> Self {
+        KafkaSink::encoded(config, topic, Records::default())
+            .key_into(|record: &KafkaRecord, out| match &record.key {
+                Some(key) => {
+                    out.extend_from_slice(key);
+                    true
+                }
+                None => false,
+            })
+            .headers(|record, headers| headers.clone_from(&record.headers))
+            .tombstone_if(|record| record.payload.is_none())
+    }
+}
+
 impl<T, E> KafkaSink<T, E> {
     /// Writes records as an encoder of your own makes them.
     pub fn encoded(config: &KafkaConfig, topic: impl Into<String>, encoder: E) -> Self {
@@ -92,18 +119,61 @@ impl<T, E> KafkaSink<T, E> {
             config: config.clone(),
             topic: topic.into(),
             encoder,
-            key: None,
+            recipe: Recipe::default(),
+            exactly_once: None,
             create: None,
             follow: None,
             shared: Arc::default(),
-            writer: None,
+            open: None,
         }
     }
 
     /// Gives every record a key: records of one key stay in order and in one partition.
     #[must_use]
     pub fn key<K: AsRef<[u8]>>(mut self, key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
-        self.key = Some(Arc::new(move |value, out| out.extend_from_slice(key(value).as_ref())));
+        self.recipe.set_key(move |value, out| {
+            out.extend_from_slice(key(value).as_ref());
+            true
+        });
+        self
+    }
+
+    /// As [`KafkaSink::key`], for records of which some have no key: writes it into the buffer and answers whether there is
+    /// one.
+    #[must_use]
+    pub fn key_into(mut self, key: impl Fn(&T, &mut Vec<u8>) -> bool + Send + Sync + 'static) -> Self {
+        self.recipe.set_key(key);
+        self
+    }
+
+    /// Gives every record headers.
+    #[must_use]
+    pub fn headers(mut self, headers: impl Fn(&T, &mut Headers) + Send + Sync + 'static) -> Self {
+        self.recipe.set_headers(headers);
+        self
+    }
+
+    /// Says which partition a record goes to, whatever its key. One that is not there fails the job.
+    #[must_use]
+    pub fn partition(mut self, partition: impl Fn(&T) -> i32 + Send + Sync + 'static) -> Self {
+        self.recipe.set_partition(partition);
+        self
+    }
+
+    /// Writes a tombstone, a record without a payload, for values that this is true for: on a compacted topic it deletes the
+    /// key.
+    #[must_use]
+    pub fn tombstone_if(mut self, is: impl Fn(&T) -> bool + Send + Sync + 'static) -> Self {
+        self.recipe.set_tombstone(is);
+        self
+    }
+
+    /// Writes each record exactly once, for consumers that read `read_committed`: what is written between two checkpoints
+    /// becomes visible in one transaction once the second is complete. See [`ExactlyOnce`]. Not together with
+    /// [`KafkaSink::follow`].
+    #[must_use]
+    pub fn exactly_once(mut self, how: ExactlyOnce) -> Self {
+        self.exactly_once = Some(how);
         self
     }
 
@@ -168,6 +238,47 @@ impl<T: Data, E: Encoder<T>> KafkaSink<T, E> {
         }
     }
 
+    /// One subtask's side of the pump, which the first that asks starts.
+    fn spooler(&self, how: &ExactlyOnce, cx: &OperatorContext) -> Result<Spooler> {
+        how.check(self.follow.is_some(), cx)?;
+        let mut state = self.shared.lock();
+        cx.not_cancelled()?;
+        let running = state.pump.as_ref().and_then(|(uid, pump)| Some((uid, pump.upgrade()?)));
+        let pump = match running {
+            Some((uid, _)) if uid != cx.uid() => {
+                return Err(TaskError::user(format!(
+                    "the same exactly-once Kafka sink was given to operators {uid} and {}: give each a sink of its own, with a name of \
+                     its own (ExactlyOnce::named)",
+                    cx.uid()
+                )));
+            }
+            Some((_, pump)) => pump,
+            None => {
+                let mut created = false;
+                let started =
+                    SinkClient::find(&self.config, &self.topic, self.create, false, &mut created, cx)
+                        .and_then(|(partitions, _)| {
+                            Ok((partitions, how.start(&self.config, &self.topic, cx)?))
+                        });
+                let (partitions, pump) = match started {
+                    Ok((partitions, pump)) => (partitions, Arc::new(pump)),
+                    Err(e) => {
+                        if created {
+                            self.undo_topic(cx);
+                        }
+                        return Err(e);
+                    }
+                };
+                // What a checkpoint kept back becomes visible in it before any record flows.
+                state.created = created && cx.restored(PREPARED).is_empty();
+                state.pump = Some((cx.uid().clone(), Arc::downgrade(&pump)));
+                state.partitions = partitions;
+                pump
+            }
+        };
+        how.spooler(pump, &self.config, &self.topic, state.partitions, cx)
+    }
+
     /// Deletes the topic that this start has created.
     fn undo_topic(&self, cx: &OperatorContext) {
         match admin::delete_topic(&self.config, &self.topic, UNDO_PATIENCE, &who(cx)) {
@@ -183,25 +294,57 @@ impl<T: Data, E: Encoder<T>> Sink<T> for KafkaSink<T, E> {
             Some(partitions) => topic::check_new(&self.topic, partitions)?,
             None => topic::check_name(&self.topic)?,
         }
-        let client = self.client(cx)?;
-        self.writer = Some(Writer::new(client, self.follow.clone(), cx));
+        self.open = Some(match &self.exactly_once {
+            Some(how) => Open::ExactlyOnce(self.spooler(how, cx)?),
+            None => Open::AtLeastOnce(Writer::new(self.client(cx)?, self.follow.clone(), cx)),
+        });
         Ok(())
     }
 
     fn write(&mut self, batch: &mut Vec<Record<T>>) -> Result<()> {
-        match &mut self.writer {
-            Some(writer) => writer.write(batch, &mut self.encoder, self.key.as_ref()),
+        match &mut self.open {
+            Some(Open::AtLeastOnce(writer)) => writer.write(batch, &mut self.encoder, &mut self.recipe),
+            Some(Open::ExactlyOnce(spooler)) => spooler.write(batch, &mut self.encoder, &mut self.recipe),
             None => Err(TaskError::internal("a Kafka sink was written to before it was opened")),
         }
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.writer.as_mut().map_or(Ok(()), Writer::flush)
+        match &mut self.open {
+            Some(Open::AtLeastOnce(writer)) => writer.flush(),
+            // What is kept back is in the checkpoint, and goes out when that is complete.
+            _ => Ok(()),
+        }
+    }
+
+    fn prepare(&mut self, barrier: Barrier) -> Result<Option<serde_json::Value>> {
+        match &mut self.open {
+            Some(Open::ExactlyOnce(spooler)) => spooler.prepare(barrier).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn commit(&mut self, prepared: serde_json::Value) -> Result<()> {
+        match &mut self.open {
+            Some(Open::ExactlyOnce(spooler)) => spooler.commit(&prepared),
+            _ => Err(kept_back(&prepared)),
+        }
+    }
+
+    fn recover(&mut self, prepared: Option<Vec<serde_json::Value>>) -> Result<()> {
+        match &mut self.open {
+            // The pump has read them all: which subtask has which bytes goes by key groups.
+            Some(Open::ExactlyOnce(spooler)) => spooler.begin(),
+            _ => prepared.into_iter().flatten().next().map_or(Ok(()), |prepared| Err(kept_back(&prepared))),
+        }
     }
 
     fn close(&mut self, outcome: Closing) {
-        let Some(writer) = self.writer.take() else { return };
-        let cx = writer.close();
+        let cx = match self.open.take() {
+            Some(Open::AtLeastOnce(writer)) => writer.close(),
+            Some(Open::ExactlyOnce(spooler)) => spooler.close(),
+            None => return,
+        };
         // Only a topic that no record of this or an earlier life can be in is deleted.
         let created = std::mem::take(&mut self.shared.lock().created);
         if created && outcome == Closing::NeverRan {
@@ -210,8 +353,18 @@ impl<T: Data, E: Encoder<T>> Sink<T> for KafkaSink<T, E> {
     }
 
     fn footprint(&self) -> Footprint {
-        footprint::producer(&self.config, self.create)
+        footprint::producer(&self.config, self.create, self.exactly_once.is_some())
     }
+}
+
+/// What a sink that writes at once says of records that one of an earlier life has kept back.
+fn kept_back(prepared: &serde_json::Value) -> TaskError {
+    let what = if is_kept_back(prepared) {
+        "records that an exactly-once Kafka sink has kept back: restore it with ExactlyOnce; to write at once from now on, give this sink a uid of its own and let the former's state go (Checkpoints::drop_state) once all of it is visible"
+    } else {
+        "something that no Kafka sink has prepared: was there another sink under this uid? Give this one a uid of its own"
+    };
+    TaskError::user(format!("the checkpoint holds {what}"))
 }
 
 impl<T, E: Clone> Clone for KafkaSink<T, E> {
@@ -221,11 +374,12 @@ impl<T, E: Clone> Clone for KafkaSink<T, E> {
             config: self.config.clone(),
             topic: self.topic.clone(),
             encoder: self.encoder.clone(),
-            key: self.key.clone(),
+            recipe: self.recipe.clone(),
+            exactly_once: self.exactly_once.clone(),
             create: self.create,
             follow: self.follow.clone(),
             shared: Arc::clone(&self.shared),
-            writer: None,
+            open: None,
         }
     }
 }
@@ -235,7 +389,8 @@ impl<T, E> fmt::Debug for KafkaSink<T, E> {
         f.debug_struct("KafkaSink")
             .field("config", &self.config)
             .field("topic", &self.topic)
-            .field("keyed", &self.key.is_some())
+            .field("keyed", &self.recipe.is_keyed())
+            .field("exactly_once", &self.exactly_once)
             .field("create", &self.create)
             .field("follow", &self.follow.as_ref().map(|(_, window)| window))
             .finish_non_exhaustive()

@@ -14,7 +14,9 @@ use super::*;
 use crate::format::{Bytes, Decoder, Encoder, Json};
 
 mod dry;
+mod ends;
 mod positions;
+mod watched;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Event {

@@ -18,10 +18,10 @@ use super::admin;
 use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic, who};
 use super::config::KafkaConfig;
 use super::errors::NowAndThen;
+use super::exactly_once::kafka_time;
 use super::footprint::BUFFERED_KBYTES;
-use super::partition::partition_of;
 use super::progress::{Progress, Reached};
-use super::sink::KeyOf;
+use super::recipe::{Recipe, owned};
 use super::window::{Ledger, Window};
 use crate::format::Encoder;
 
@@ -33,14 +33,8 @@ const DEFAULTS: &[(&str, &str)] = &[
 ];
 const MESSAGE_TIMEOUT_MS: u64 = 120_000;
 /// Properties that an idempotent client does not allow to be set freely.
-const NOT_IDEMPOTENT: &[&str] = &[
-    "acks",
-    "request.required.acks",
-    "retries",
-    "message.send.max.retries",
-    "max.in.flight",
-    "max.in.flight.requests.per.connection",
-];
+const NOT_IDEMPOTENT: &[&str] =
+    &["acks", "message.send.max.retries", "max.in.flight.requests.per.connection"];
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// The slices in which a full queue, a reader behind and a flush are waited for.
 const SLICE: Duration = Duration::from_millis(1);
@@ -95,7 +89,7 @@ impl ProducerContext for Reports {
 }
 
 /// Per partition, where it began when it was opened, and what was written; empty unless a reader is followed.
-type Ledgers = Vec<(i64, Mutex<Ledger>)>;
+pub(super) type Ledgers = Vec<(i64, Mutex<Ledger>)>;
 
 /// The producer of all subtasks.
 pub(super) struct SinkClient {
@@ -103,7 +97,8 @@ pub(super) struct SinkClient {
     topic: String,
     partitions: i32,
     ledgers: Ledgers,
-    flush_patience: Duration,
+    /// None: as long as it takes.
+    flush_patience: Option<Duration>,
 }
 
 impl SinkClient {
@@ -118,13 +113,7 @@ impl SinkClient {
         created: &mut bool,
         cx: &OperatorContext,
     ) -> Result<SinkClient> {
-        // Asked by a consumer: a producer's question would have a broker create the topic in passing.
-        let lookup = config.client(&[("log.connection.close", "false")], &[])?;
-        let lookup: BaseConsumer<ClientLog> =
-            lookup.create_with_context(ClientLog::new(cx)).map_err(refused)?;
-        let looked = Self::look(&lookup, config, topic, create, follow, created, cx);
-        drop_within(format!("the Kafka client that looked for topic {topic}"), lookup, CLOSE_PATIENCE);
-        let (partitions, ledgers) = looked?;
+        let (partitions, ledgers) = Self::find(config, topic, create, follow, created, cx)?;
 
         let client = format!("weir-{}", cx.uid());
         let mut defaults = DEFAULTS.to_vec();
@@ -134,8 +123,29 @@ impl SinkClient {
         }
         let reports = Reports { log: ClientLog::new(cx) };
         let producer = config.client(&defaults, &[])?.create_with_context(reports).map_err(refused)?;
-        let flush_patience = config.millis("message.timeout.ms", MESSAGE_TIMEOUT_MS) + CLOSE_PATIENCE;
+        let flush_patience =
+            config.limit("message.timeout.ms", MESSAGE_TIMEOUT_MS).map(|limit| limit + CLOSE_PATIENCE);
         Ok(SinkClient { producer, topic: topic.to_owned(), partitions, ledgers, flush_patience })
+    }
+
+    /// Finds the topic's partitions, or makes it.
+    ///
+    /// *Blocking*: up to the configured patience, once or twice.
+    pub(super) fn find(
+        config: &KafkaConfig,
+        topic: &str,
+        create: Option<i32>,
+        follow: bool,
+        created: &mut bool,
+        cx: &OperatorContext,
+    ) -> Result<(i32, Ledgers)> {
+        // Asked by a consumer: a producer's question would have a broker create the topic in passing.
+        let lookup = config.client(&[("log.connection.close", "false")], &[])?;
+        let lookup: BaseConsumer<ClientLog> =
+            lookup.create_with_context(ClientLog::new(cx)).map_err(refused)?;
+        let looked = Self::look(&lookup, config, topic, create, follow, created, cx);
+        drop_within(format!("the Kafka client that looked for topic {topic}"), lookup, CLOSE_PATIENCE);
+        looked
     }
 
     fn look(
@@ -151,7 +161,7 @@ impl SinkClient {
         if found.is_none()
             && let Some(partitions) = create
         {
-            *created = admin::create_topic(config, topic, partitions, &who(cx))?;
+            *created = admin::create_topic(config, topic, partitions, &[], &who(cx))?;
             found = partitions_of_topic(lookup, config, topic, true, cx)?;
         }
         let what = "create it, or let the sink do so with create_topic(partitions)";
@@ -211,8 +221,6 @@ pub(super) struct Writer {
     sent: u64,
     next_partition: i32,
     following: Option<Following>,
-    payload: Vec<u8>,
-    key: Vec<u8>,
     cx: OperatorContext,
 }
 
@@ -243,8 +251,6 @@ impl Writer {
             next_partition: cx.subtask() as i32 % client.partitions,
             client,
             following,
-            payload: Vec::new(),
-            key: Vec::new(),
             cx: cx.clone(),
         }
     }
@@ -253,40 +259,31 @@ impl Writer {
         &mut self,
         batch: &mut Vec<Record<T>>,
         encoder: &mut E,
-        key: Option<&KeyOf<T>>,
+        recipe: &mut Recipe<T>,
     ) -> Result<()> {
         for record in batch.drain(..) {
-            self.payload.clear();
-            encoder.encode(&record.value, &mut self.payload).map_err(|reason| {
-                TaskError::user(format!("a record for Kafka topic {}: {reason}", self.client.topic))
-            })?;
-            self.key.clear();
-            let partition = match key {
-                Some(key) => {
-                    key(&record.value, &mut self.key);
-                    partition_of(&self.key, self.client.partitions)
-                }
-                None => {
-                    let next = self.next_partition;
-                    self.next_partition = (next + 1) % self.client.partitions;
-                    next
-                }
-            };
-            self.wait_for_reader(partition)?;
-            self.send(partition, key.is_some(), record.time)?;
+            recipe.make(&record.value, encoder, &self.client.topic)?;
+            let partition =
+                recipe.partition(&record.value, self.client.partitions, &mut self.next_partition)?;
+            let (key, payload, headers) = (recipe.key(), recipe.payload(), recipe.headers());
+            let bytes = key.map_or(0, <[u8]>::len) + payload.map_or(0, <[u8]>::len) + headers.len();
+            self.wait_for_reader(partition, bytes)?;
+            self.send(partition, record.time, (key, payload, headers))?;
         }
         self.settle();
         self.check()
     }
 
-    fn send(&mut self, partition: i32, keyed: bool, time: EventTime) -> Result<()> {
+    fn send(
+        &mut self,
+        partition: i32,
+        time: EventTime,
+        (key, payload, headers): (Option<&[u8]>, Option<&[u8]>, &[u8]),
+    ) -> Result<()> {
         let mut record: BaseRecord<'_, [u8], [u8], Arc<Account>> =
-            BaseRecord::with_opaque_to(&self.client.topic, Arc::clone(&self.account))
-                .payload(&self.payload[..])
-                .partition(partition);
-        record.key = keyed.then_some(&self.key[..]);
-        // The library takes 0 for "now", and a broker takes no negative times.
-        record.timestamp = (time.millis() > 0).then_some(time.millis());
+            BaseRecord::with_opaque_to(&self.client.topic, Arc::clone(&self.account)).partition(partition);
+        (record.key, record.payload, record.timestamp) = (key, payload, kafka_time(time));
+        record.headers = owned(headers);
         loop {
             match self.client.producer.send(record) {
                 Ok(()) => {
@@ -306,7 +303,7 @@ impl Writer {
                     let why = self.client.producer.client().fatal_error().map(|(_, why)| format!(" ({why})"));
                     let message = format!(
                         "a record of {} bytes cannot be sent to topic {topic}, partition {partition}{}",
-                        self.payload.len(),
+                        payload.map_or(0, <[u8]>::len),
                         why.unwrap_or_default()
                     );
                     return Err(TaskError::external(message).caused_by(e));
@@ -316,10 +313,9 @@ impl Writer {
     }
 
     /// Waits until the record at hand fits into the followed reader's window.
-    fn wait_for_reader(&mut self, partition: i32) -> Result<()> {
+    fn wait_for_reader(&mut self, partition: i32, len: usize) -> Result<()> {
         let Some(following) = &mut self.following else { return Ok(()) };
         let (low, ledger) = &self.client.ledgers[partition as usize];
-        let len = self.key.len() + self.payload.len();
         let start = Instant::now();
         loop {
             let topic = &self.client.topic;
@@ -369,7 +365,7 @@ impl Writer {
     }
 
     pub(super) fn flush(&mut self) -> Result<()> {
-        let deadline = Instant::now() + self.client.flush_patience;
+        let began = Instant::now();
         loop {
             self.settle();
             self.check()?;
@@ -377,8 +373,10 @@ impl Writer {
             if open == 0 {
                 return Ok(());
             }
-            if Instant::now() > deadline {
-                let (topic, patience) = (&self.client.topic, self.client.flush_patience);
+            if let Some(patience) = self.client.flush_patience
+                && began.elapsed() > patience
+            {
+                let topic = &self.client.topic;
                 let reason = self.client.producer.context().log.last_reason();
                 let message = format!(
                     "{open} records for topic {topic} are not acknowledged after {patience:?} ({reason})"

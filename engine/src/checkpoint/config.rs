@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use weir_state::backend::SNAPSHOT_BYTES;
 use weir_state::checkpoint::StoreOptions;
 
-use super::storage::{STORAGE_WAITERS, STORAGE_WORKERS};
+use super::storage::{STORAGE_WAITERS, STORAGE_WORKERS, STORAGE_WRITERS};
 use crate::memory::Footprint;
 
 /// Where a life of the job begins.
@@ -80,11 +81,13 @@ impl Checkpoints {
         }
     }
 
-    /// The threads that write checkpoints, the parts of files on their way, and the buffers that files are read by.
+    /// The threads that write checkpoints, what they write at a time, the parts of files on their way, and the buffers that files are read
+    /// by.
     pub(crate) fn footprint(&self) -> Footprint {
         let parts = (self.uploads as u64).saturating_mul(StoreOptions::default().part_bytes);
-        let bytes = parts.saturating_add((STORAGE_WAITERS as u64) << 20);
-        Footprint::process("checkpoints", bytes, STORAGE_WORKERS + STORAGE_WAITERS)
+        let snapshots = (STORAGE_WRITERS * SNAPSHOT_BYTES) as u64;
+        let bytes = parts.saturating_add((STORAGE_WAITERS as u64) << 20).saturating_add(snapshots);
+        Footprint::process("checkpoints", bytes, STORAGE_WORKERS + STORAGE_WAITERS + STORAGE_WRITERS)
             .lowered_by("Checkpoints::parallel_uploads")
     }
 
@@ -161,8 +164,8 @@ impl Checkpoints {
         self
     }
 
-    /// How often within `time` the job may be started again after its process died without a word (default: 10 in 10
-    /// minutes). Once more and it refuses to start.
+    /// How many deaths without a word the process may have within `time` (default: 10 in 10 minutes). The start that follows
+    /// the last of them is refused; 0 refuses none.
     #[must_use]
     pub fn restarts_of_process(mut self, starts: u32, time: Duration) -> Self {
         (self.restarts, self.restarts_within) = (starts, time);
@@ -229,6 +232,7 @@ impl StateBackend {
     }
 
     /// What the caches of all operators of the job may take together, in bytes (default: the share of the memory plan).
+    /// Without effect with [`memory`](Self::memory), which has nowhere to evict to.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = Some(bytes);

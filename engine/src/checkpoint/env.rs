@@ -12,6 +12,7 @@ use weir_state::store::{RestoredPart, Store, StoreConfig};
 
 use super::config::StateBackend;
 use super::storage::Storage;
+use super::waits::Waits;
 use super::writer::{SnapshotWriter, TaskSnapshot};
 use crate::error::{Result, TaskError};
 use crate::ids::{AttemptId, CheckpointId, OperatorUid};
@@ -44,6 +45,8 @@ pub(crate) struct StateEnv {
     pub(crate) from: RestoreFrom,
     pub(crate) drop_state: Vec<String>,
     pub(crate) writer: Option<Arc<dyn SnapshotWriter>>,
+    /// Of the tasks of the attempt, for their stores.
+    pub(crate) waits: Arc<Waits>,
 }
 
 /// A name that is safe as a folder: what is not a letter, a digit or a dash is written as its code.
@@ -58,12 +61,24 @@ pub(crate) fn folder_name(name: &str) -> String {
     safe
 }
 
+/// What the folders of files begin with that a store was restored from.
+pub(super) const RESTORED: &str = "restored-";
+
 /// What the folders of lives begin with.
 pub(super) const LIFE: &str = "life-";
 
 /// The folder of one life of a job, in each of the job's.
 pub(crate) fn life_folder(epoch: u64, attempt: AttemptId) -> String {
     format!("{LIFE}{epoch}.{attempt}")
+}
+
+/// Whether that is the folder of a life before `own`.
+pub(super) fn is_past_life(name: &str, own: &str) -> bool {
+    let life = |name: &str| {
+        let (epoch, attempt) = name.strip_prefix(LIFE)?.split_once('.')?;
+        Some((epoch.parse::<u64>().ok()?, attempt.parse::<u32>().ok()?))
+    };
+    life(name).zip(life(own)).is_some_and(|(of, own)| of < own)
 }
 
 /// The local folders of a job, one on each disk. Unless the user named some, one that no other job of this machine has:
@@ -96,6 +111,7 @@ impl StateEnv {
             from,
             drop_state: Vec::new(),
             writer: None,
+            waits: Arc::default(),
         }
     }
 
@@ -124,18 +140,28 @@ impl StateEnv {
         }
     }
 
-    pub(crate) fn restored(&self, uid: &OperatorUid, list: &str) -> Vec<RestoredItem> {
-        let items = |subtask: usize, items: &weir_state::store::Items| {
-            let list = items.get(list).cloned().unwrap_or_default();
+    /// What the subtasks had under `list` of which `which` is true, given their key groups.
+    pub(crate) fn restored(
+        &self,
+        uid: &OperatorUid,
+        list: &str,
+        which: impl Fn(&Range<u16>) -> bool,
+    ) -> Vec<RestoredItem> {
+        let items = |subtask: usize, groups: &Range<u16>, items: &weir_state::store::Items| {
+            let list = which(groups).then(|| items.get(list).cloned().unwrap_or_default());
+            let list = list.unwrap_or_default();
             list.into_iter().map(move |(key, value)| RestoredItem { subtask, key, value })
         };
         match &self.from {
             #[cfg(any(test, feature = "testkit"))]
             RestoreFrom::Local(parts) => {
                 let own = parts.iter().filter(|(of, _)| of == uid);
-                own.flat_map(|(_, part)| items(part.subtask, &part.items)).collect()
+                own.flat_map(|(_, part)| items(part.subtask, &part.key_groups, &part.items)).collect()
             }
-            _ => self.parts(uid).iter().flat_map(|part| items(part.subtask, &part.items)).collect(),
+            _ => {
+                let parts = self.parts(uid).iter();
+                parts.flat_map(|part| items(part.subtask, &part.key_groups, &part.items)).collect()
+            }
         }
     }
 
@@ -161,10 +187,10 @@ impl StateEnv {
             }
             RestoreFrom::Checkpoint(_, storage) => {
                 let all = self.parts(uid).iter().map(|part| {
-                    let into = folder.join(format!("restored-{}", part.subtask));
+                    let into = folder.join(format!("{RESTORED}{}", part.subtask));
                     // Files of other subtasks' key groups stay where they are.
                     if overlaps(&part.key_groups) && !part.files.is_empty() {
-                        storage.download(uid.as_str(), part, &into)?;
+                        storage.download(uid.as_str(), part, &into, &self.waits)?;
                     }
                     Ok(restored_part(part, into))
                 });
@@ -183,7 +209,9 @@ impl StateEnv {
             cache_bytes: self.cache_bytes,
             wall_ms: Arc::new(move || clock.now_ms()),
         };
-        Ok(Store::open(config, restored)?)
+        let store = Store::open(config, restored)?;
+        self.waits.add(&store);
+        Ok(store)
     }
 
     /// Refuses what was restored and not asked for, unless it may go.
@@ -231,5 +259,21 @@ fn restored_part(part: &Part, folder: PathBuf) -> RestoredPart {
         folder,
         tables: part.tables.clone(),
         items: part.items.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_before_are_told_from_those_after() {
+        let own = life_folder(9, AttemptId(10));
+        for past in ["life-9.9", "life-8.11", "life-1.1"] {
+            assert!(is_past_life(past, &own), "{past}");
+        }
+        for other in ["life-9.10", "life-9.11", "life-10.1", "life-", "life-9", "db", "life-x.y"] {
+            assert!(!is_past_life(other, &own), "{other}");
+        }
     }
 }

@@ -1,13 +1,16 @@
 //! Checkpoints on the engine's side: what a job asks for, where stores open, who writes what was frozen, what may be restored.
 
+mod begin;
 mod config;
 mod env;
 mod restore;
 mod storage;
+mod waits;
 mod writer;
 
 pub use config::{Checkpoints, StartFrom, StateBackend};
 pub(crate) use env::{RestoreFrom, StateEnv, job_folders, life_folder};
 pub(crate) use restore::check;
-pub(crate) use storage::{Publication, Storage};
+pub(crate) use storage::{NotFound, Publication, Storage};
+pub(crate) use waits::Waits;
 pub(crate) use writer::{AttemptWriter, SnapshotNews, SnapshotOf, SnapshotWriter, TaskSnapshot, Written};

@@ -13,35 +13,26 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use weir_state::checkpoint::{
-    AttemptRecord, Bandwidth, CheckpointError, CheckpointStore, FileProgress, Kind, Lease, Manifest, Part,
-    Pending, Saved, StoreOptions, UploadReport, allow,
+    AttemptRecord, CheckpointError, CheckpointStore, FileProgress, Kind, Lease, Manifest, Part, Pending,
+    Saved, UploadReport,
 };
 use weir_state::store::LocalPart;
 
-use super::config::{Checkpoints, StartFrom};
-use super::env::{LIFE, folder_name};
+use super::begin::{Begun, Opened, begin, give_back, newest_of_all};
+use super::config::Checkpoints;
+use super::env::{folder_name, is_past_life};
+use super::waits::Waits;
 use crate::error::{Result as TaskResult, TaskError};
-use crate::ids::{AttemptId, CheckpointId};
-use crate::time::{SharedClock, SystemClock};
+use crate::ids::CheckpointId;
+use crate::time::SharedClock;
 
 /// Threads that drive uploads, and threads that wait for the disk.
 pub(super) const STORAGE_WORKERS: usize = 2;
 pub(super) const STORAGE_WAITERS: usize = 8;
-/// How long the lease is good without being renewed.
-const LEASE: Duration = Duration::from_secs(15);
+/// Threads that write snapshots into local files: not those that wait for the storage, which may stall while this disk does not.
+pub(super) const STORAGE_WRITERS: usize = 3;
 /// How long a clean end may wait for the lease to be given back.
 const CLOSING: Duration = Duration::from_secs(5);
-
-/// Where a process begins.
-pub(crate) struct Begun {
-    pub(crate) manifest: Option<Arc<Manifest>>,
-    /// The number of the first checkpoint it will take.
-    pub(crate) next: u64,
-    /// The number of its first attempt.
-    pub(crate) attempt: AttemptId,
-    /// In words.
-    pub(crate) said: String,
-}
 
 /// What became of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +42,15 @@ pub(crate) enum Publication {
     Failed(String),
     /// Nobody knows: the attempt must end, and the next one look.
     Unsure(String),
+    /// Another process has the job: this one must end.
+    Fenced(String),
+}
+
+/// Why it is not known where the next life begins.
+#[derive(Debug)]
+pub(crate) enum NotFound {
+    /// The storage failed.
+    Failed(String),
     /// Another process has the job: this one must end.
     Fenced(String),
 }
@@ -79,12 +79,51 @@ struct Flight {
     folders: Vec<PathBuf>,
 }
 
+/// The threads that drive uploads, those that wait for the storage, and those that write snapshots.
+struct Threads(Vec<Runtime>);
+
+impl Threads {
+    fn start() -> Result<Self, String> {
+        let storage = Builder::new_multi_thread()
+            .worker_threads(STORAGE_WORKERS)
+            .max_blocking_threads(STORAGE_WAITERS)
+            .thread_name("weir-storage")
+            .enable_all()
+            .build();
+        // Nothing drives this one: only its blocking threads are of use.
+        let writers = Builder::new_current_thread()
+            .max_blocking_threads(STORAGE_WRITERS)
+            .thread_name("weir-snapshots")
+            .build();
+        let runtimes: Result<_, _> = [storage, writers].into_iter().collect();
+        runtimes.map(Threads).map_err(|e| format!("cannot start the threads that write checkpoints: {e}"))
+    }
+
+    fn storage(&self) -> &Handle {
+        self.0[0].handle()
+    }
+
+    fn writers(&self) -> &Handle {
+        self.0[1].handle()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // A runtime must not be dropped where its threads may be waited for, and whatever they do, the job is over.
+        self.0.drain(..).for_each(Runtime::shutdown_background);
+    }
+}
+
 pub(crate) struct Storage {
     /// Gone once the job is over.
-    runtime: Mutex<Option<Runtime>>,
+    threads: Mutex<Option<Threads>>,
     handle: Handle,
+    writers: Handle,
     store: CheckpointStore,
     lease: Lease,
+    /// Renews the lease, and ends when another process has the job.
+    keeping: Mutex<Option<JoinHandle<CheckpointError>>>,
     config: Checkpoints,
     /// Checkpoints from this number on are this process's own.
     first: u64,
@@ -99,22 +138,18 @@ impl Storage {
         job: String,
         clock: SharedClock,
     ) -> Result<(Arc<Self>, Begun), String> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(STORAGE_WORKERS)
-            .max_blocking_threads(STORAGE_WAITERS)
-            .thread_name("weir-storage")
-            .enable_all()
-            .build()
-            .map_err(|e| format!("cannot start the threads that write checkpoints: {e}"))?;
-        let handle = runtime.handle().clone();
+        let threads = Threads::start()?;
+        let handle = threads.storage().clone();
         let opening = handle.spawn(begin(config.clone(), job, clock));
         match opening.await {
-            Ok(Ok((store, lease, from, begun))) => {
+            Ok(Ok(Opened { store, lease, keeping, from, begun })) => {
                 let storage = Arc::new(Storage {
-                    runtime: Mutex::new(Some(runtime)),
+                    writers: threads.writers().clone(),
+                    threads: Mutex::new(Some(threads)),
                     handle,
                     store,
                     lease,
+                    keeping: Mutex::new(Some(keeping)),
                     config,
                     first: begun.next,
                     flight: Mutex::new(Flight {
@@ -132,14 +167,8 @@ impl Storage {
                 });
                 Ok((storage, begun))
             }
-            Ok(Err(reason)) => {
-                runtime.shutdown_background();
-                Err(reason)
-            }
-            Err(e) => {
-                runtime.shutdown_background();
-                Err(format!("opening {} ended early: {e}", config.url))
-            }
+            Ok(Err(reason)) => Err(reason),
+            Err(e) => Err(format!("opening {} ended early: {e}", config.url)),
         }
     }
 
@@ -152,14 +181,25 @@ impl Storage {
         drop(self.handle.spawn(task));
     }
 
+    /// Writes a snapshot on one of the threads that are for that.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        snapshot: impl FnOnce() -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let written = self.writers.spawn_blocking(snapshot).await;
+        written.unwrap_or_else(|e| Err(format!("writing it ended early: {e}")))
+    }
+
     /// Resolves when another process has the job.
     pub(crate) async fn fenced(self: Arc<Self>) -> String {
-        let lease = self.lease.clone();
-        match self.handle.spawn(async move { lease.keep().await }).await {
-            Ok(error) => chain(&error),
-            // The runtime went away: the job is over.
-            Err(_) => std::future::pending().await,
+        let keeping = self.keeping.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(keeping) = keeping
+            && let Ok(error) = keeping.await
+        {
+            return chain(&error);
         }
+        // Somebody waits already, or the threads are gone since the job is over.
+        std::future::pending().await
     }
 
     /// An attempt begins; its local files lie in `life`, in each of `folders`.
@@ -168,8 +208,8 @@ impl Storage {
         flight.life = life;
         flight.folders = folders;
         flight.making = Making::None;
-        // Local files of another life are not those of this one: what it freezes is looked at anew.
-        flight.previous.clear();
+        // What was restored need not be uploaded again, as far as its files are still the same by then.
+        flight.previous = flight.from.as_ref().map_or_else(HashMap::new, parts_of);
     }
 
     /// A checkpoint begins, now and not when the answer is waited for: uploads may come at once. A savepoint's name is free, or
@@ -223,6 +263,13 @@ impl Storage {
         };
         self.opened.notify_waiters();
         outcome
+    }
+
+    /// Whether a savepoint may have that name.
+    pub(crate) async fn may_save_as(self: Arc<Self>, name: String) -> Result<(), String> {
+        let store = self.store.clone();
+        let free = self.handle.spawn(async move { store.may_begin_savepoint(&name).await }).await;
+        free.map_err(|e| e.to_string())?.map_err(|e| chain(&e))
     }
 
     /// The job is being stopped, and what its tasks leave is a savepoint.
@@ -316,9 +363,7 @@ impl Storage {
         flight.making = Making::None;
         if saved.manifest().kind == Kind::Checkpoint {
             flight.completed = Some(id);
-            flight.previous = (saved.manifest().operators.iter())
-                .flat_map(|o| o.parts.iter().map(|p| ((o.uid.clone(), p.subtask), p.clone())))
-                .collect();
+            flight.previous = parts_of(&saved);
             flight.from = Some(saved);
         }
     }
@@ -330,19 +375,26 @@ impl Storage {
                 tracing::warn!(unreadable = ?deleted.unreadable, "old checkpoints are kept: some manifests cannot be read");
             }
             Ok(_) => {}
-            Err(e) => tracing::warn!("old checkpoints could not be removed: {}", chain(&e)),
+            Err(e) => {
+                tracing::warn!("old checkpoints could not be removed: {}", chain(&e));
+                // The other lives' files may be those of a process that has overtaken this one.
+                if e.is_fenced() {
+                    return;
+                }
+            }
         }
         self.forget_other_lives();
     }
 
-    /// Local files of lives before this one: once this one has a checkpoint of its own nobody needs them.
+    /// Local files of lives before this one: once this one has a checkpoint of its own nobody needs them. Those of a life after
+    /// it are somebody else's, who has overtaken this process without its knowing yet.
     fn forget_other_lives(&self) {
         let (life, folders) = {
             let flight = self.flight();
             (flight.life.clone(), flight.folders.clone())
         };
         for entry in folders.iter().flat_map(|f| fs::read_dir(f).into_iter().flatten().flatten()) {
-            if entry.file_name().to_str().is_some_and(|n| n.starts_with(LIFE) && n != life) {
+            if entry.file_name().to_str().is_some_and(|n| is_past_life(n, &life)) {
                 // What cannot be removed is found again after the next checkpoint.
                 let _ = fs::remove_dir_all(entry.path());
             }
@@ -365,7 +417,10 @@ impl Storage {
     /// The newest checkpoint or savepoint, as the storage tells: a manifest may be there although nobody heard of it. One that
     /// this process did not take counts only if it began from it. A savepoint counts because another process would begin from
     /// it: a life from before it would have its sinks throw away what it holds.
-    pub(crate) async fn newest(self: Arc<Self>) -> Result<Option<Arc<Manifest>>, String> {
+    ///
+    /// # Errors
+    /// The storage fails; or, said apart, another process has the job.
+    pub(crate) async fn newest(self: Arc<Self>) -> Result<Option<Arc<Manifest>>, NotFound> {
         let publishing = self.flight().publishing.take();
         if let Some(publishing) = publishing {
             // Its outcome is in storage.
@@ -374,9 +429,15 @@ impl Storage {
         let own = self.clone();
         let found = self.handle.spawn(async move {
             let newest = newest_of_all(&own.store).await?;
+            // What a life does first, sinks throwing away what no checkpoint names, must not be done to another process's.
+            own.lease.renew().await?;
             Ok::<_, CheckpointError>(newest.filter(|saved| saved.manifest().id >= own.first))
         });
-        let found = found.await.map_err(|e| e.to_string())?.map_err(|e| chain(&e))?;
+        let found = found.await.map_err(|e| NotFound::Failed(e.to_string()))?;
+        let found = found.map_err(|e| match e.is_fenced() {
+            true => NotFound::Fenced(chain(&e)),
+            false => NotFound::Failed(chain(&e)),
+        })?;
         let mut flight = self.flight();
         if let Some(saved) = found {
             flight.from = Some(saved);
@@ -384,8 +445,8 @@ impl Storage {
         Ok(flight.from.as_ref().map(|saved| Arc::new(saved.manifest().clone())))
     }
 
-    /// Brings a part's files back. Called on a task's own thread.
-    pub(crate) fn download(&self, uid: &str, part: &Part, into: &Path) -> TaskResult<()> {
+    /// Brings a part's files back. Called on a task's own thread, which is held up no longer than until `waits` are cancelled.
+    pub(crate) fn download(&self, uid: &str, part: &Part, into: &Path, waits: &Waits) -> TaskResult<()> {
         let (from, folders) = {
             let flight = self.flight();
             (flight.from.clone(), flight.folders.clone())
@@ -394,7 +455,8 @@ impl Storage {
             return Err(TaskError::internal("a part was restored of no checkpoint"));
         };
         let reuse = local_copies(&folders, uid, part.subtask);
-        let report = self.handle.block_on(from.download_part(part, into, &reuse));
+        let read = waits.unless_cancelled(from.download_part(part, into, &reuse));
+        let report = self.handle.block_on(read)?;
         let report = report.map_err(|e| TaskError::external("cannot read its state back").caused_by(e))?;
         tracing::info!(
             operator = uid,
@@ -445,11 +507,7 @@ impl Storage {
                 let _ = publishing.await;
             }
             own.store.idle().await;
-            if let Err(e) = own.lease.release().await
-                && !e.is_fenced()
-            {
-                tracing::warn!("the lease of the checkpoints could not be given back: {}", chain(&e));
-            }
+            give_back(&own.lease).await;
         });
         // Whatever storage does, the job is over.
         let _ = tokio::time::timeout(CLOSING, closing).await;
@@ -458,100 +516,14 @@ impl Storage {
                 let _ = fs::remove_dir_all(folder);
             }
         }
-        if let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            runtime.shutdown_background();
-        }
+        drop(self.threads.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
-impl Drop for Storage {
-    fn drop(&mut self) {
-        // A runtime must not be dropped where its threads may be waited for.
-        if let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-type Opened = (CheckpointStore, Lease, Option<Saved>, Begun);
-
-async fn begin(config: Checkpoints, job: String, clock: SharedClock) -> Result<Opened, String> {
-    let options = StoreOptions {
-        parallel: config.uploads,
-        bandwidth: config.upload_rate.map_or_else(Bandwidth::unlimited, Bandwidth::per_second),
-        wall_ms: Arc::new(move || clock.now_ms()),
-        ..StoreOptions::default()
-    };
-    let said = |e: CheckpointError| chain(&e);
-    let store = CheckpointStore::open(&config.url, &job, options).await.map_err(said)?;
-    let owner = format!("job {job:?}");
-    let lease = Lease::acquire(&store, &owner, LEASE).await.map_err(said)?;
-    if config.forgive_restarts {
-        store.reset_restarts().await.map_err(said)?;
-    }
-    let restarts = store.count_restart(&lease).await.map_err(said)?;
-    // The machine's clock: the times in the ledger are of other processes.
-    let now_ms = SystemClock::shared().now_ms();
-    if let Err(refused) = allow(&job, now_ms, &restarts, config.restarts as usize, config.restarts_within) {
-        // A start that is refused is no death.
-        lease.release().await.map_err(said)?;
-        return Err(format!("{refused} (Checkpoints::forgive_restarts, or --forgive-restarts)"));
-    }
-    if let Err(e) = store.sweep(&lease).await {
-        tracing::warn!("what a crash may have left in {} was not removed: {}", config.url, chain(&e));
-    }
-    let from = match &config.start {
-        StartFrom::Fresh => None,
-        StartFrom::Latest => newest_of_all(&store).await.map_err(said)?,
-        StartFrom::Checkpoint(id) => Some(store.load(*id).await.map_err(said)?),
-        StartFrom::Savepoint(name) => Some(store.load_savepoint(name).await.map_err(said)?),
-    };
-    let next = store.next_id().await.map_err(said)?;
-    let newest = store.list().await.map_err(said)?.last().copied();
-    let attempt = match newest {
-        Some(key) => store.load(key.id).await.map(|s| s.manifest().attempt).unwrap_or(key.id),
-        None => 0,
-    };
-    let attempt = attempt.max(from.as_ref().map_or(0, |s| s.manifest().attempt)) + 1;
-    let words = match &from {
-        Some(saved) => {
-            let m = saved.manifest();
-            let kind = if m.kind == Kind::Savepoint { "savepoint" } else { "checkpoint" };
-            format!(
-                "from {kind} {} in {}, {} bytes of {}",
-                m.id,
-                saved.place(),
-                m.bytes(),
-                utc(m.completed_ms)
-            )
-        }
-        None if config.start == StartFrom::Fresh => {
-            format!("anew, as told; checkpoints go to {}", config.url)
-        }
-        None => format!("anew: there is no checkpoint in {} yet", config.url),
-    };
-    let manifest = from.as_ref().map(|saved| Arc::new(saved.manifest().clone()));
-    let attempt = AttemptId(u32::try_from(attempt).unwrap_or(u32::MAX));
-    Ok((store, lease, from, Begun { manifest, next, attempt, said: words }))
-}
-
-/// The newest checkpoint or savepoint: a job that was stopped with a savepoint goes on from there, since its sinks have
-/// committed what is in it.
-async fn newest_of_all(store: &CheckpointStore) -> Result<Option<Saved>, CheckpointError> {
-    let mut newest = store.latest().await?;
-    for name in store.savepoints().await? {
-        let saved = store.load_savepoint(&name).await?;
-        if newest.as_ref().is_none_or(|n| n.manifest().id < saved.manifest().id) {
-            newest = Some(saved);
-        }
-    }
-    Ok(newest)
-}
-
-/// Seconds since the epoch say little to people; a date would need a calendar.
-fn utc(ms: i64) -> String {
-    let age = (SystemClock::shared().now_ms() - ms).max(0) / 1_000;
-    format!("{age} s ago")
+/// The parts of a checkpoint, by operator and subtask.
+fn parts_of(saved: &Saved) -> HashMap<(String, usize), Part> {
+    let operators = saved.manifest().operators.iter();
+    operators.flat_map(|o| o.parts.iter().map(|p| ((o.uid.clone(), p.subtask), p.clone()))).collect()
 }
 
 /// An error and its causes.

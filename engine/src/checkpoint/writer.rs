@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
 use weir_state::checkpoint::UploadReport;
 use weir_state::key_groups_of;
 use weir_state::store::{LocalPart, PartFormat, Snapshot, Store};
 
+use super::env::RESTORED;
 use super::storage::{Storage, chain};
 use crate::element::Barrier;
 use crate::ids::{CheckpointId, OperatorUid, TaskId};
@@ -88,8 +90,9 @@ pub(crate) struct AttemptWriter {
     tell: Tell,
     /// By task: what it wrote when it ended.
     last: Arc<Mutex<HashMap<usize, Vec<Local>>>>,
-    /// By task: snapshots of one task are written one after the other.
-    turns: Mutex<HashMap<usize, Arc<tokio::sync::Mutex<()>>>>,
+    /// By task: ends when what it submitted last is written. Its snapshots are written one after the other, in the order in which it
+    /// froze them: an older one that is written behind a newer one would have in its files what came after its barrier.
+    turns: Mutex<HashMap<usize, oneshot::Receiver<()>>>,
 }
 
 impl AttemptWriter {
@@ -97,23 +100,28 @@ impl AttemptWriter {
         Arc::new(AttemptWriter { storage, tell, last: Arc::default(), turns: Mutex::default() })
     }
 
-    fn turn(&self, index: usize) -> Arc<tokio::sync::Mutex<()>> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner).entry(index).or_default().clone()
+    /// The end of the turn before, and of this one. Whoever asks first has the first turn.
+    fn turn(&self, index: usize) -> (Option<oneshot::Receiver<()>>, oneshot::Sender<()>) {
+        let (end, ended) = oneshot::channel();
+        (self.turns.lock().unwrap_or_else(PoisonError::into_inner).insert(index, ended), end)
     }
 }
 
 impl SnapshotWriter for AttemptWriter {
     fn submit(&self, snapshot: TaskSnapshot, folders: Vec<PathBuf>, key_groups: u16) {
-        let (storage, tell, last, turn) =
-            (self.storage.clone(), self.tell.clone(), self.last.clone(), self.turn(snapshot.index));
+        let (storage, tell, last) = (self.storage.clone(), self.tell.clone(), self.last.clone());
+        let (before, end) = self.turn(snapshot.index);
         let (index, barrier) = (snapshot.index, snapshot.barrier);
         tell(SnapshotNews::Froze { index, barrier });
         self.storage.spawn(async move {
-            let _turn = turn.lock().await;
             let own = storage.clone();
-            let written =
-                tokio::task::spawn_blocking(move || write(&own, snapshot, folders, key_groups)).await;
-            let written = written.unwrap_or_else(|e| Err(format!("writing it ended early: {e}")));
+            if let Some(before) = before {
+                // An end without a word is one, too.
+                let _ = before.await;
+            }
+            let written = storage.write(move || write(&own, snapshot, folders, key_groups)).await;
+            // Only writing takes turns: an upload that hangs must not keep the next snapshot in memory.
+            drop(end);
             tell(match written {
                 Err(reason) => SnapshotNews::Failed { index, barrier, reason },
                 Ok(locals) if barrier == Barrier::LAST => {
@@ -206,12 +214,15 @@ fn cut_folder(folder: &Path, checkpoint: CheckpointId) -> PathBuf {
     folder.join(format!("{CUT}{checkpoint}"))
 }
 
-/// The newest complete one stays: a restart on this machine takes its files instead of downloading them.
+/// The newest complete one stays: a restart on this machine takes its files instead of downloading them. What the store was
+/// restored from is in that, as far as it is still of use.
 fn forget_older_cuts(folder: &Path, completed: Option<CheckpointId>) {
     let Some(completed) = completed else { return };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let id = entry.file_name().to_str().and_then(|n| n.strip_prefix(CUT)?.parse::<u64>().ok());
-        if id.is_some_and(|id| id < completed.0) {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        let id = name.strip_prefix(CUT).and_then(|id| id.parse::<u64>().ok());
+        if id.is_some_and(|id| id < completed.0) || name.starts_with(RESTORED) {
             // What cannot be removed now is found again at the next checkpoint.
             let _ = fs::remove_dir_all(entry.path());
         }

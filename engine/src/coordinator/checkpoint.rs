@@ -99,6 +99,10 @@ pub(crate) struct Checkpoints<P> {
     /// When the newest complete one was, or the attempt began.
     completed: Duration,
     ended_at: Duration,
+    /// When the attempt began.
+    began: Duration,
+    /// One of this attempt is over, complete or not.
+    tried: bool,
     failures: u32,
     /// Why the last one did not complete.
     lost: Option<String>,
@@ -126,6 +130,8 @@ impl<P: Clone> Checkpoints<P> {
             pending: None,
             completed: now.saturating_sub(aged),
             ended_at: now,
+            began: now,
+            tried: false,
             failures,
             lost: None,
             asked: VecDeque::new(),
@@ -148,6 +154,18 @@ impl<P: Clone> Checkpoints<P> {
         now.saturating_sub(self.completed)
     }
 
+    /// True when the newest complete one is older than is tolerated.
+    fn is_too_old(&self, now: Duration) -> bool {
+        self.age(now) > self.limits.tolerated_age
+    }
+
+    /// True when this attempt could have completed one. Until then its age says nothing of it: reading state back, or waiting
+    /// to begin again, may have taken longer than that.
+    fn had_its_chance(&self, now: Duration) -> bool {
+        let chance = self.limits.tolerated_age.min(self.limits.timeout);
+        self.tried || now.saturating_sub(self.began) >= chance
+    }
+
     /// The one in flight: since when, and the tasks that have not frozen, and those that have and not written.
     pub(crate) fn pending(&self) -> Option<(CheckpointId, Duration, Vec<usize>, Vec<usize>)> {
         let p = self.pending.as_ref()?;
@@ -161,6 +179,12 @@ impl<P: Clone> Checkpoints<P> {
     /// Somebody wants one now; with a savepoint in mind it has a name.
     pub(crate) fn ask(&mut self, purpose: Purpose) {
         self.asked.push_back(purpose);
+    }
+
+    /// True when a savepoint of that name is in flight, or asked for.
+    pub(crate) fn is_to_save(&self, name: &str) -> bool {
+        let in_flight = self.pending.iter().map(|p| &p.purpose);
+        in_flight.chain(&self.asked).any(|purpose| purpose.savepoint() == Some(name))
     }
 
     /// The job is being drained, and what its tasks leave is to be a savepoint.
@@ -179,7 +203,7 @@ impl<P: Clone> Checkpoints<P> {
             let (unfrozen, unwritten) = self.pending().map(|(_, _, u, w)| (u, w)).unwrap_or_default();
             orders.extend(self.lose(now, Lost::Expired { unfrozen, unwritten }));
         }
-        if self.age(now) > self.limits.tolerated_age {
+        if self.is_too_old(now) && self.had_its_chance(now) {
             let lost = self.lost.as_ref().map(|why| format!("; the last one that did not complete: {why}"));
             orders.push(Order::Fail(format!(
                 "the last complete checkpoint is {:.1?} old, more than the {:?} tolerated; {} failed since{}",
@@ -211,7 +235,8 @@ impl<P: Clone> Checkpoints<P> {
             return Some(asked);
         }
         let since = now.saturating_sub(self.ended_at);
-        (since >= self.limits.every.max(self.limits.min_pause) && self.stop_with.is_none())
+        let overdue = self.is_too_old(now) && !self.tried;
+        ((overdue || since >= self.limits.every.max(self.limits.min_pause)) && self.stop_with.is_none())
             .then_some(Purpose::Periodic)
     }
 
@@ -299,6 +324,7 @@ impl<P: Clone> Checkpoints<P> {
         let Some(p) = self.pending.take() else { return Vec::new() };
         self.completed = now;
         self.ended_at = now;
+        self.tried = true;
         self.failures = 0;
         self.lost = None;
         // A savepoint that somebody asked for may be gone before there is another checkpoint: nothing is committed for it, so
@@ -317,6 +343,7 @@ impl<P: Clone> Checkpoints<P> {
     fn lose(&mut self, now: Duration, lost: Lost) -> Vec<Order<P>> {
         let Some(p) = self.pending.take() else { return Vec::new() };
         self.ended_at = now;
+        self.tried = true;
         let counts = match &lost {
             Lost::Failed(_) => true,
             Lost::Expired { unfrozen, .. } => unfrozen.is_empty(),

@@ -76,6 +76,30 @@ fn one_that_waits_behind_backpressure_expires_without_counting_until_it_is_too_o
 }
 
 #[test]
+fn an_attempt_that_begins_late_takes_a_checkpoint_before_it_is_judged() {
+    let late = |limits: Limits| Checkpoints::<&str>::new(limits, 1, CheckpointId(1), s(5_000), s(2_000), 0);
+    let begun = [Order::Inject(ONE, Purpose::Periodic)];
+    let mut m = late(LIMITS);
+    assert_eq!(m.tick(s(5_000)), begun, "twice as old as is tolerated: at once");
+    m.written(0, ONE, "a");
+    assert_eq!(m.published(ONE, Ok(()), s(5_001)), [Order::Complete(ONE, Purpose::Periodic, vec![])]);
+    assert_eq!(m.tick(s(5_002)), [], "it is well");
+    // One that fails is told of with the age.
+    let mut m = late(LIMITS);
+    m.tick(s(5_000));
+    m.failed(ONE, "disk full".into(), s(5_001));
+    assert!(matches!(&m.tick(s(5_001))[..], [Order::Fail(why)] if why.contains("disk full")));
+    // So does one that gets no answer for as long as it may take, or as is tolerated.
+    for (timeout, age) in [(60, 1_000), (2_000, 100)] {
+        let mut m = late(Limits { timeout: s(timeout), tolerated_age: s(age), ..LIMITS });
+        assert_eq!(m.tick(s(5_000)), begun);
+        let chance = 5_000 + timeout.min(age);
+        assert_eq!(m.tick(s(chance - 1)), []);
+        assert!(matches!(m.tick(s(chance)).last(), Some(Order::Fail(why)) if why.contains("old")));
+    }
+}
+
+#[test]
 fn e37_a_source_that_ended_is_in_every_later_checkpoint() {
     let mut m = machine(2);
     m.ended(0);
@@ -156,6 +180,7 @@ fn what_is_asked_for_comes_when_none_is_in_flight() {
     m.ask(Purpose::Savepoint("a".into()));
     m.ask(Purpose::Savepoint("b".into()));
     assert_eq!(m.tick(s(1)), [Order::Inject(ONE, Purpose::Savepoint("a".into()))]);
+    assert_eq!(["a", "b", "c"].map(|name| m.is_to_save(name)), [true, true, false]);
     m.written(0, ONE, "x");
     let orders = m.published(ONE, Ok(()), s(2));
     assert_eq!(orders[1..], [Order::Inject(TWO, Purpose::Savepoint("b".into()))]);

@@ -17,7 +17,6 @@ use super::{Coordinator, Failure};
 use crate::checkpoint::check;
 use crate::checkpoint::{Checkpoints, Publication, SnapshotNews, SnapshotWriter, Storage, Written};
 use crate::element::{Barrier, Notice};
-use crate::error::{Cause, Domain};
 use crate::ids::CheckpointId;
 use crate::job::JobError;
 use crate::metrics;
@@ -526,18 +525,9 @@ impl Handler<Published> for Coordinator {
             }
             Publication::Fenced(reason) => self.end_for_good(cx, reason),
             Publication::Unsure(reason) => {
-                if let (Some(keeper), Some(task)) = (&mut self.keeper, self.board.readings().first()) {
-                    keeper.lost = Some(Failure {
-                        attempt: self.attempt_id,
-                        at_start: false,
-                        task: task.task.clone(),
-                        uid: "checkpoints".into(),
-                        cause: Cause::Failed,
-                        domain: Domain::External,
-                        message: reason,
-                        also: Vec::new(),
-                        echoes: self.tasks.len(),
-                    });
+                let lost = self.storage_failed(reason);
+                if let Some(keeper) = &mut self.keeper {
+                    keeper.lost = Some(lost);
                 }
                 self.cancel_attempt(cx);
             }
@@ -549,29 +539,49 @@ impl Handler<AskCheckpoint> for Coordinator {
     type Result = ();
     fn handle(&mut self, m: AskCheckpoint, cx: &mut Context<Self>) {
         let Some(keeper) = self.keeper.as_mut().filter(|k| k.machine.is_some()) else {
-            let why = "the job takes no checkpoints, or is not running: give it Job::checkpoints";
-            return m.asked.open(Err(why.to_owned()));
+            return m.asked.open(Err(NO_CHECKPOINTS.to_owned()));
         };
-        let purpose = match &m.savepoint {
-            Some(name) if m.stop => Purpose::Last(Some(name.clone())),
-            Some(name) => Purpose::Savepoint(name.clone()),
+        let purpose = match m.savepoint {
+            Some(name) if m.stop => return self.look_at_name(cx, name, m.asked),
+            Some(name) => Purpose::Savepoint(name),
             None => Purpose::Periodic,
         };
         keeper.ask(&purpose, m.asked);
-        match (m.stop, m.savepoint) {
-            (true, Some(name)) => {
-                if let Some(storage) = &keeper.storage {
-                    storage.stop_with(&name);
-                }
-                if let Some(machine) = &mut keeper.machine {
-                    machine.stop_with(name);
-                }
-                cx.notify(super::Drain(crate::EndKind::Keep));
-            }
-            _ => self.with_machine(cx, |machine, now| {
-                machine.ask(purpose);
-                machine.tick(now)
-            }),
+        self.with_machine(cx, |machine, now| {
+            machine.ask(purpose);
+            machine.tick(now)
+        });
+    }
+}
+
+const NO_CHECKPOINTS: &str = "the job takes no checkpoints, or is not running: give it Job::checkpoints";
+
+impl Coordinator {
+    /// Drains the job with a savepoint, if it can have that name: once tasks have ended there is no way back.
+    fn look_at_name(&mut self, cx: &mut Context<Self>, name: String, asked: Asked) {
+        let Some(storage) = self.keeper.as_ref().and_then(|k| k.storage.clone()) else {
+            return asked.open(Err(NO_CHECKPOINTS.to_owned()));
+        };
+        let looking = storage.may_save_as(name.clone());
+        cx.spawn(looking.into_actor(self).map(move |free, me, cx| match free {
+            Ok(()) => me.stop_with(cx, name, asked),
+            Err(why) => asked.open(Err(format!("the job goes on: {why}"))),
+        }));
+    }
+
+    fn stop_with(&mut self, cx: &mut Context<Self>, name: String, asked: Asked) {
+        let Some(keeper) = &mut self.keeper else { return asked.open(Err(NO_CHECKPOINTS.to_owned())) };
+        // The attempt may have ended meanwhile.
+        let (Some(machine), Some(storage)) = (&mut keeper.machine, &keeper.storage) else {
+            return asked.open(Err(NO_CHECKPOINTS.to_owned()));
+        };
+        if machine.is_to_save(&name) {
+            let why = format!("the job goes on: savepoint '{name}' is being taken; choose another name");
+            return asked.open(Err(why));
         }
+        storage.stop_with(&name);
+        machine.stop_with(name.clone());
+        keeper.ask(&Purpose::Last(Some(name)), asked);
+        cx.notify(super::Drain(crate::EndKind::Keep));
     }
 }

@@ -1,15 +1,17 @@
 //! What each life of a job is given to remember with: where it begins, where its local files lie, who writes its snapshots.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use weir_state::backend::Resources;
 
-use super::Coordinator;
 use super::messages::SnapshotMail;
-use crate::checkpoint::{AttemptWriter, RestoreFrom, SnapshotWriter, StateEnv, job_folders, life_folder};
-use crate::ids::AttemptId;
+use super::{Coordinator, Failure};
+use crate::checkpoint::{AttemptWriter, NotFound, RestoreFrom, SnapshotWriter, StateEnv, life_folder};
+use crate::error::{Cause, Domain};
+use crate::ids::{AttemptId, TaskId};
 use crate::job::JobError;
 use crate::memory::{MemoryBudget, Metered, Share};
 
@@ -41,23 +43,49 @@ impl Coordinator {
                 }
                 me.deploy(cx);
             }
-            Err(reason) => {
+            Err(NotFound::Fenced(reason)) => {
                 let job = me.plan.job.clone();
                 me.finish(cx, Err(JobError::Checkpoints { job, reason }));
+            }
+            // A storage that is away for a while is a failure like any other, and the restart policy's to judge.
+            Err(NotFound::Failed(reason)) => {
+                let failure = me.storage_failed(format!("cannot find where to begin again: {reason}"));
+                me.attempt_failed(cx, failure);
             }
         }));
     }
 
-    /// Local folders of the job, one on each disk.
-    fn local_folders(&self) -> Vec<PathBuf> {
-        let url = self.keeper.as_ref().map(|k| k.config.url.as_str());
-        job_folders(&self.life.state, &self.plan.job, url)
+    /// A failure of no task's own: it goes under the name of the first.
+    pub(super) fn storage_failed(&self, message: String) -> Failure {
+        Failure {
+            attempt: self.attempt_id,
+            at_start: false,
+            task: TaskId { chain: self.plan.first_uid(0).into(), subtask: 0 },
+            uid: "checkpoints".into(),
+            cause: Cause::Failed,
+            domain: Domain::External,
+            message,
+            also: Vec::new(),
+            echoes: self.tasks.len(),
+        }
+    }
+
+    /// Without checkpoints nobody begins from the local files of an attempt that is over.
+    pub(super) fn forget_local_files(&self) {
+        if self.keeper.is_some() {
+            return;
+        }
+        for folder in &self.folders {
+            let _ = fs::remove_dir_all(folder.join(life_folder(0, self.attempt_id)));
+            // Empty, unless another process has the same job in the same folder.
+            let _ = fs::remove_dir(folder);
+        }
     }
 
     pub(super) fn state_env(&mut self, cx: &mut Context<Self>) -> Arc<StateEnv> {
         let attempt = self.attempt_id;
         let memory = self.board.memory().clone();
-        let folders = self.local_folders();
+        let folders = self.folders.clone();
         let storage = self.keeper.as_ref().and_then(|k| k.storage.clone());
         let newest = self.keeper.as_ref().and_then(|k| k.newest.clone());
         let from = match (newest, &storage) {
@@ -91,6 +119,7 @@ impl Coordinator {
             from,
             drop_state: self.keeper.as_ref().map(|k| k.config.drop_state.clone()).unwrap_or_default(),
             writer,
+            waits: Arc::default(),
         })
     }
 }

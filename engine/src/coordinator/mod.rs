@@ -13,6 +13,7 @@ mod messages;
 mod records;
 mod restart;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Ha
 use tokio::sync::oneshot;
 use weir_state::backend::Resources;
 
-use crate::checkpoint::{Checkpoints, StateBackend};
+use crate::checkpoint::{Checkpoints, StateBackend, Waits, job_folders};
 use crate::element::EndKind;
 use crate::graph::Graph;
 use crate::ids::AttemptId;
@@ -84,12 +85,14 @@ pub(crate) struct Coordinator {
     attempt: Option<Attempt>,
     keeper: Option<Keeper>,
     tasks: Vec<Addr<TaskActor>>,
-    cancel: Option<CancelHandle>,
+    cancel: Option<Ending>,
     began: Instant,
     deploy_began: Instant,
     drain: Option<EndKind>,
     held_by: Option<String>,
     history: Vec<Failure>,
+    /// The local folders of all its lives, one on each disk.
+    folders: Vec<PathBuf>,
     falls: Vec<Fall>,
     /// When records began to flow in this attempt.
     flows_since: Option<Instant>,
@@ -98,6 +101,25 @@ pub(crate) struct Coordinator {
     resources: Resources,
     /// What is measured of them.
     _metered: [Metered; 2],
+}
+
+/// Ends every wait of an attempt: at channels, for stores, for the storage. Dropping it does too.
+struct Ending {
+    channels: CancelHandle,
+    waits: Arc<Waits>,
+}
+
+impl Ending {
+    fn cancel(&self) {
+        self.channels.cancel();
+        self.waits.cancel();
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.cancel();
+    }
 }
 
 /// How often counts go to the metrics facade.
@@ -113,7 +135,9 @@ impl Coordinator {
     ) -> Self {
         let (resources, metered) = lives::resources(board.memory());
         life.checkpoints.iter().for_each(|config| board.watch_checkpoints(config));
+        let url = life.checkpoints.as_ref().map(|c| c.url.as_str());
         Coordinator {
+            folders: job_folders(&life.state, &plan.job, url),
             keeper: life.checkpoints.clone().map(Keeper::new),
             reporter: metrics::Reporter::new(&plan.job),
             resources,
@@ -168,10 +192,13 @@ impl Coordinator {
             Ok(made) => made,
             Err(e) => return self.finish(cx, Err(e)),
         };
+        // What the attempt before has counted since is told first: its tasks go now.
+        self.report();
+        self.reporter.attempt_over();
         self.board.set_tasks(made.iter().map(|(_, cx)| cx.stats.clone()).collect());
         let ids = made.iter().map(|(_, cx)| cx.task.clone()).collect();
         self.attempt = Some(Attempt::new(self.attempt_id, ids));
-        self.cancel = Some(handle);
+        self.cancel = Some(Ending { channels: handle, waits: env.waits.clone() });
         self.tasks = (made.into_iter().enumerate())
             .map(|(index, (body, context))| {
                 let (mail, inbox) = mailbox();
@@ -230,8 +257,8 @@ impl Coordinator {
     }
 
     fn cancel_now(&mut self, cx: &mut Context<Self>) {
-        if let Some(handle) = &self.cancel {
-            handle.cancel();
+        if let Some(ending) = &self.cancel {
+            ending.cancel();
         }
         let attempt = self.attempt_id;
         cx.run_later(self.life.cancel_timeout, move |me, cx| {
@@ -278,6 +305,7 @@ impl Coordinator {
         self.attempt = None;
         self.cancel = None;
         self.tasks.clear();
+        self.forget_local_files();
         // Neither is left for the next attempt: it would end for what happened to this one.
         let (fatal, lost) = self.keeper.as_mut().map_or((None, None), |k| (k.fatal.take(), k.lost.take()));
         let job = self.plan.job.clone();
@@ -336,6 +364,8 @@ impl Coordinator {
                 return;
             }
         }
+        // After the end of the attempt, unless its tasks are left behind.
+        self.forget_local_files();
         self.finish_now(cx, result);
     }
 

@@ -137,6 +137,7 @@ impl<'a> Process<'a> {
             from: from.map_or(RestoreFrom::Nothing, |manifest| restored(&manifest, groups)),
             drop_state: Vec::new(),
             writer: Some(Arc::new(writer)),
+            waits: Arc::default(),
         });
         self.storage.door().close(self.shell.newest());
         let (handle, cancel) = cancellation();

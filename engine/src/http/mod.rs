@@ -1,6 +1,7 @@
 //! The HTTP side of a job: segment counts, profiles, metrics, plan and status, from a thread of its own.
 
 mod answers;
+mod pages;
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
@@ -8,6 +9,7 @@ use std::thread::JoinHandle;
 
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer, web};
+use tokio::sync::Semaphore;
 use weir_state::profile::{Profiles, Reader};
 
 use crate::job::{JobHandle, JobView};
@@ -17,6 +19,10 @@ use crate::signals;
 
 /// Threads that answer queries: they use the processor, so more of them would only take it from the job.
 const QUERY_THREADS: usize = 4;
+/// Queries that run or wait for a thread; more are refused at once.
+const QUERIES: usize = 32;
+/// Connections that are open at once; more wait to be accepted.
+const CONNECTIONS: usize = 256;
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -49,11 +55,22 @@ pub enum HttpError {
 }
 
 /// What requests are answered from.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Shown {
     profiles: Option<Reader>,
+    /// Of queries that may wait or run at once.
+    turns: Arc<Semaphore>,
+    /// Lists that are read page by page.
+    pages: Arc<pages::Pages>,
     /// Set when the job has started; asked for before that, it is not there yet.
     job: OnceLock<JobView>,
+}
+
+impl Shown {
+    fn new(profiles: Option<Reader>) -> Self {
+        let turns = Arc::new(Semaphore::new(QUERIES));
+        Shown { profiles, turns, pages: Arc::default(), job: OnceLock::new() }
+    }
 }
 
 /// A port that is taken and not yet served: take it before a job starts, so that a taken port stops nothing half way.
@@ -111,7 +128,7 @@ impl HttpPort {
     /// When its thread or the server cannot be started.
     pub fn serve(self) -> Result<HttpServing, HttpError> {
         let HttpPort { listener, address, profiles } = self;
-        let shown = Arc::new(Shown { profiles, job: OnceLock::new() });
+        let shown = Arc::new(Shown::new(profiles));
         let given = shown.clone();
         let up = Arc::new(Latch::<Result<ServerHandle, String>>::new());
         let told = up.clone();
@@ -122,6 +139,7 @@ impl HttpPort {
                 let server = HttpServer::new(app)
                     .workers(1)
                     .worker_max_blocking_threads(QUERY_THREADS)
+                    .max_connections(CONNECTIONS)
                     .disable_signals()
                     .shutdown_timeout(2)
                     .listen(listener);

@@ -137,7 +137,7 @@ impl Job {
     }
 
     /// What its process may take in memory and threads, and how that is divided ([`MemoryConfig`] shows it; default: the
-    /// cgroup's limit, else what the machine has). A job that cannot fit is refused when it starts.
+    /// lowest of the cgroup's limit, `ulimit -v` and the machine's memory). A job that cannot fit is refused when it starts.
     #[must_use]
     pub fn memory(mut self, config: MemoryConfig) -> Self {
         self.memory = config;

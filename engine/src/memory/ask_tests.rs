@@ -30,7 +30,9 @@ fn plan() -> Plan {
         Footprint::shared("writer", 5 * MIB, 3).and(broker().and(Footprint::process("broker", 30 * MIB, 2)));
     let edge = |from, to, channels| PlannedEdge {
         from,
+        operator: None,
         to,
+        right: false,
         partitioning: Partitioning::KeyBy,
         side: None,
         channels,
@@ -129,13 +131,13 @@ fn a_job_says_where_its_state_lies_and_whether_it_takes_checkpoints() {
     );
     assert_eq!(
         plan.bytes(Share::Connectors),
-        (2 + 4 * 8 + 8) * MIB,
-        "two databases, four parts, eight buffers"
+        (2 + 4 * 8 + 8 + 3 * 8) * MIB,
+        "two databases, four parts, eight buffers, three snapshots"
     );
     let threads = |name: &str| plan.threads().iter().find(|g| g.name == name).map(|group| group.threads);
     assert_eq!(
         ["in", "RocksDB (the engine)", "checkpoints (the engine)", "control (the engine)"].map(threads),
-        [Some(2), Some(3), Some(10), Some(1)]
+        [Some(2), Some(3), Some(13), Some(1)]
     );
 }
 

@@ -11,6 +11,7 @@ mod error;
 mod footprint;
 mod limit;
 mod meters;
+mod outgrown;
 mod plan;
 mod share;
 
@@ -23,3 +24,5 @@ pub use plan::{ChannelsAsk, Declared, MemoryAsk, MemoryPlan, ThreadGroup, Thread
 pub use share::Share;
 
 pub(crate) use ask::{Surroundings, ask, declared};
+pub(crate) use display::Bytes;
+pub(crate) use outgrown::Outgrown;

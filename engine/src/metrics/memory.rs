@@ -2,10 +2,10 @@
 
 use metrics::{describe_gauge, gauge};
 
-use crate::memory::{MemoryBudget, Share};
+use crate::memory::{Bytes, MemoryBudget, Outgrown, Share};
 
-/// Publishes the plan of one job and what is measured of it.
-pub(crate) fn publish(job: &str, budget: &MemoryBudget) {
+/// Publishes the plan of one job and what is measured of it, and warns of shares that outgrow the plan.
+pub(crate) fn publish(job: &str, budget: &MemoryBudget, outgrown: &mut Outgrown) {
     let plan = budget.plan();
     gauge!("weir_memory_limit_bytes", "job" => job.to_owned()).set(plan.limit.amount as f64);
     for share in Share::ALL {
@@ -13,6 +13,14 @@ pub(crate) fn publish(job: &str, budget: &MemoryBudget) {
         gauge!("weir_memory_planned_bytes", &labels).set(plan.bytes(share) as f64);
         if let Some(used) = budget.used(share) {
             gauge!("weir_memory_used_bytes", &labels).set(used as f64);
+            if outgrown.is_news(share, plan.bytes(share), used) {
+                let (planned, used) = (Bytes(plan.bytes(share)), Bytes(used));
+                tracing::warn!(
+                    job,
+                    "{share} takes {used}, {planned} were planned: it lives on what others leave, and the process may be killed \
+                     for it; raise MemoryConfig::limit, or its part with MemoryConfig::percent"
+                );
+            }
         }
     }
     let threads: u64 = plan.threads().iter().map(|group| group.threads).sum();

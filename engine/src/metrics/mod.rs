@@ -9,25 +9,42 @@ pub use recorder::{install, render};
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
 
-use crate::memory::MemoryBudget;
+use crate::memory::{MemoryBudget, Outgrown};
 use crate::runtime::stats::{Committed, TaskReading};
 use crate::time::Watermark;
 
-/// Publishes the counts of one job's tasks.
+/// A counter, and what a task has counted of it.
+type Count = (&'static str, fn(&TaskReading) -> u64);
+
+/// What is counted per task.
+const COUNTS: [Count; 8] = [
+    ("weir_task_records_in_total", |r| r.records_in),
+    ("weir_task_batches_in_total", |r| r.batches_in),
+    ("weir_task_records_out_total", |r| r.records_out),
+    ("weir_task_batches_out_total", |r| r.batches_out),
+    ("weir_task_dead_letters_total", |r| r.dead_letters),
+    ("weir_task_busy_milliseconds_total", |r| r.busy.as_millis() as u64),
+    ("weir_task_idle_milliseconds_total", |r| r.idle.as_millis() as u64),
+    ("weir_task_backpressured_milliseconds_total", |r| r.backpressured.as_millis() as u64),
+];
+
+/// Publishes the counts of one job's tasks. Tasks count anew in each attempt; what is published only grows.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     job: String,
+    /// Of the attempt at hand.
     last: Vec<TaskReading>,
+    outgrown: Outgrown,
 }
 
 impl Reporter {
     pub(crate) fn new(job: &str) -> Self {
         describe();
-        Reporter { job: job.to_owned(), last: Vec::new() }
+        Reporter { job: job.to_owned(), last: Vec::new(), outgrown: Outgrown::default() }
     }
 
-    pub(crate) fn publish_memory(&self, budget: &MemoryBudget) {
-        memory::publish(&self.job, budget);
+    pub(crate) fn publish_memory(&mut self, budget: &MemoryBudget) {
+        memory::publish(&self.job, budget, &mut self.outgrown);
     }
 
     pub(crate) fn publish(&mut self, readings: &[TaskReading], now_ms: i64) {
@@ -37,17 +54,11 @@ impl Reporter {
                 ("task", reading.task.chain.to_string()),
                 ("subtask", reading.task.subtask.to_string()),
             ];
-            counter!("weir_task_records_in_total", &labels).absolute(reading.records_in);
-            counter!("weir_task_batches_in_total", &labels).absolute(reading.batches_in);
-            counter!("weir_task_records_out_total", &labels).absolute(reading.records_out);
-            counter!("weir_task_batches_out_total", &labels).absolute(reading.batches_out);
-            counter!("weir_task_dead_letters_total", &labels).absolute(reading.dead_letters);
-            counter!("weir_task_busy_milliseconds_total", &labels).absolute(reading.busy.as_millis() as u64);
-            counter!("weir_task_idle_milliseconds_total", &labels).absolute(reading.idle.as_millis() as u64);
-            counter!("weir_task_backpressured_milliseconds_total", &labels)
-                .absolute(reading.backpressured.as_millis() as u64);
-            let [busy, idle, backpressured] =
-                shares(self.last.iter().find(|l| l.task == reading.task), reading);
+            let last = self.last.iter().find(|l| l.task == reading.task);
+            for (name, of) in COUNTS {
+                counter!(name, &labels).increment(of(reading).saturating_sub(last.map_or(0, of)));
+            }
+            let [busy, idle, backpressured] = shares(last, reading);
             gauge!("weir_task_busy_ratio", &labels).set(busy);
             gauge!("weir_task_idle_ratio", &labels).set(idle);
             gauge!("weir_task_backpressured_ratio", &labels).set(backpressured);
@@ -66,7 +77,9 @@ impl Reporter {
                     ("operator", uid.to_string()),
                     ("subtask", reading.task.subtask.to_string()),
                 ];
-                counter!(format!("weir_{name}_total"), &labels).absolute(*count);
+                let before = last.and_then(|l| l.counters.iter().find(|(u, n, _)| u == uid && n == name));
+                let before = before.map_or(0, |(.., count)| *count);
+                counter!(format!("weir_{name}_total"), &labels).increment(count.saturating_sub(before));
             }
             if let Some(Committed { uid, subtask, checkpoint: Some(id), .. }) = &reading.committed {
                 let labels = [
@@ -78,6 +91,11 @@ impl Reporter {
             }
         }
         self.last = readings.to_vec();
+    }
+
+    /// The attempt whose tasks were read is over: those of the next count from 0.
+    pub(crate) fn attempt_over(&mut self) {
+        self.last.clear();
     }
 }
 
@@ -133,6 +151,33 @@ mod tests {
     use super::*;
     use crate::ids::TaskId;
     use crate::runtime::stats::TaskStats;
+
+    /// What was read of a task that has taken in so many records.
+    fn taken(records: u64) -> Vec<TaskReading> {
+        let stats = TaskStats::new(TaskId { chain: "c".into(), subtask: 0 });
+        TaskStats::add(&stats.records_in, records);
+        let mut reading = stats.reading();
+        reading.counters.push(("op".into(), "late_records", records / 10));
+        vec![reading]
+    }
+
+    #[test]
+    fn what_is_published_goes_on_over_a_restart() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let mut reporter = Reporter::new("j");
+            reporter.publish(&taken(100), 0);
+            reporter.publish(&taken(150), 0);
+            reporter.attempt_over();
+            reporter.publish(&taken(20), 0);
+            reporter.publish(&taken(30), 0);
+        });
+        let text = recorder.handle().render();
+        for (name, count) in [("weir_task_records_in_total", 180), ("weir_late_records_total", 18)] {
+            let line = text.lines().find(|l| l.starts_with(name)).expect(name);
+            assert!(line.ends_with(&format!(" {count}")), "{line}");
+        }
+    }
 
     #[test]
     fn shares_are_of_the_last_interval() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Partitioning, Plan};
+use super::{Partitioning, Plan, PlannedChain, PlannedEdge, PlannedOperator};
 
 /// Why a job cannot be planned. The message says what to do about it.
 ///
@@ -104,6 +104,56 @@ pub enum PlanError {
         "a keyed stream is connected to two others at once: add an operator to the first two, key what it gives, and connect that"
     )]
     ConnectedTwice,
+    /// Results that replace each other would be added up.
+    #[error(
+        "operator {to:?} adds up what {from:?} gives, but its later results of a key and window replace earlier ones (early results, or \
+         allowed lateness), and each would count: put .latest_per_window(uid, lateness) behind {from:?}, or let its results add up with \
+         .discarding(), or let it give each window once, or say with .settled() that each may count"
+    )]
+    Updates {
+        /// The operator that gives windows again.
+        from: String,
+        /// The operator that would count each.
+        to: String,
+    },
+    /// Results that replace each other would be added up, or waited for, and nobody can tell which is the last.
+    #[error(
+        "operator {to:?} wants each result of {from:?} once, but later ones replace earlier ones, and nobody can tell which is the last: \
+         sessions grow and merge, and global windows are never over. Let the results of {from:?} add up with .discarding(), or give no early \
+         ones and allow no lateness, or say with .settled() that each may count"
+    )]
+    MovingUpdates {
+        /// The operator that gives windows again.
+        from: String,
+        /// The operator that would count each, or wait for the last.
+        to: String,
+    },
+    /// The newest of results that add up would be taken for the whole.
+    #[error(
+        "operator {to:?} wants the newest result of each key and window of {from:?}, but those are discarding: each covers only what is new, and all \
+         of them count. Take {to:?} away, since they may be added up as they are, or .discarding()"
+    )]
+    Parts {
+        /// The operator that gives windows in parts.
+        from: String,
+        /// The operator that would keep one of them.
+        to: String,
+    },
+    /// The last of results that replace each other would be looked for behind an operator that leaves some out.
+    #[error(
+        "operator {to:?} wants each result of {from:?} once, but later ones replace earlier ones (early results, or allowed lateness), and {by:?} may \
+         give nothing in place of one that it gave (a filter that the later result does not pass, an anti join whose record has met another late): \
+         put .latest_per_window(uid, lateness) in front of {by:?}, or for an Anti join use a LeftOuter one, that behind it, and then a filter, or let \
+         {from:?} give each window once, or say with .settled() that each may count"
+    )]
+    TakenBack {
+        /// The operator that gives windows again.
+        from: String,
+        /// The operator that leaves some out.
+        by: String,
+        /// The operator that would count each, or wait for the last.
+        to: String,
+    },
     /// An operator cannot work with what it was given.
     #[error("operator {uid:?}: {reason}")]
     Argument {
@@ -122,12 +172,52 @@ pub enum PlanError {
     },
 }
 
+/// Results of which later ones replace earlier ones, or add to them, on their way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Updates<'a> {
+    /// False for results that add up.
+    replace: bool,
+    /// Nobody can tell which is the last.
+    moves: bool,
+    /// Who may have left out one that replaces another.
+    taken_back_by: Option<&'a str>,
+    from: &'a str,
+}
+
+impl<'a> Updates<'a> {
+    fn may_come_to(self, op: &PlannedOperator) -> Result<(), PlanError> {
+        let is = op.updating;
+        let (from, to) = (self.from.to_owned(), op.uid.clone());
+        match self.taken_back_by {
+            _ if !is.adds_up && !is.settles_windows => Ok(()),
+            _ if !self.replace && is.settles_windows => Err(PlanError::Parts { from, to }),
+            _ if !self.replace => Ok(()),
+            _ if self.moves => Err(PlanError::MovingUpdates { from, to }),
+            Some(by) => Err(PlanError::TakenBack { from, by: by.to_owned(), to }),
+            None if is.adds_up => Err(PlanError::Updates { from, to }),
+            None => Ok(()),
+        }
+    }
+
+    /// What there is behind an operator to which this comes.
+    fn behind(op: &'a PlannedOperator, before: Option<Self>) -> Option<Self> {
+        let is = op.updating;
+        let uid = op.uid.as_str();
+        if is.updates || is.in_parts || is.adds_up || is.settles || is.settles_windows {
+            let (gives, replace, moves) = (is.updates || is.in_parts, is.updates, is.moves);
+            return gives.then_some(Updates { replace, moves, taken_back_by: None, from: uid });
+        }
+        let by = is.takes_back.then_some(uid);
+        before.map(|updates| Updates { taken_back_by: updates.taken_back_by.or(by), ..updates })
+    }
+}
+
 impl Plan {
     /// Checks the plan as a whole.
     ///
     /// # Errors
     /// The first thing that is wrong, in the order: nothing there, channel depth, names, chain by chain parallelism and
-    /// loose ends, edges, cycles.
+    /// loose ends, edges, cycles, results that replace each other and are added up.
     pub fn check(&self) -> Result<(), PlanError> {
         if self.chains.is_empty() {
             return Err(PlanError::Empty { job: self.job.clone() });
@@ -164,7 +254,39 @@ impl Plan {
                 });
             }
         }
-        self.acyclic()
+        self.acyclic()?;
+        self.adds_no_updates()
+    }
+
+    /// Follows results that replace each other to who would add them up. One pass per chain is enough: there is no cycle.
+    fn adds_no_updates(&self) -> Result<(), PlanError> {
+        // Of each chain, what comes to each of its operators, and what the last one gives.
+        let comes = |chain: &PlannedChain| vec![None; chain.operators.len() + 1];
+        let mut flows: Vec<Vec<Option<Updates<'_>>>> = self.chains.iter().map(comes).collect();
+        for _ in &self.chains {
+            for (i, chain) in self.chains.iter().enumerate() {
+                let is_table = chain.operators.first().is_some_and(|op| op.updating.settles_right);
+                let edges = self.edges.iter().filter(|edge| edge.to == i && !(edge.right && is_table));
+                let carries = |edge: &PlannedEdge| match (edge.side, edge.operator) {
+                    (None, _) => flows[edge.from].last().copied().flatten(),
+                    // What a side output hands on is what came, but for operators that know better.
+                    (Some(_), Some(at)) if !self.chains[edge.from].operators[at].updating.settles => {
+                        flows[edge.from][at]
+                    }
+                    (Some(_), _) => None,
+                };
+                let mut updates = edges.filter_map(carries).max();
+                for (at, op) in chain.operators.iter().enumerate() {
+                    flows[i][at] = updates;
+                    if let Some(updates) = updates {
+                        updates.may_come_to(op)?;
+                    }
+                    updates = Updates::behind(op, updates);
+                }
+                flows[i][chain.operators.len()] = updates;
+            }
+        }
+        Ok(())
     }
 
     /// Repeatedly takes away chains that nothing left feeds (Kahn's algorithm); what stays is on a cycle or behind one.
@@ -212,67 +334,5 @@ impl Plan {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{PlannedChain, PlannedEdge, PlannedOperator};
-    use super::*;
-
-    fn chain(uids: &[&str], parallelism: usize) -> PlannedChain {
-        let operators = uids.iter().map(|u| PlannedOperator {
-            uid: (*u).into(),
-            kind: "map",
-            ..PlannedOperator::default()
-        });
-        PlannedChain { operators: operators.collect(), parallelism, complete: true }
-    }
-
-    fn edge(from: usize, to: usize, partitioning: Partitioning) -> PlannedEdge {
-        PlannedEdge { from, to, partitioning, side: None, channels: 1 }
-    }
-
-    fn plan(chains: Vec<PlannedChain>, edges: Vec<PlannedEdge>) -> Plan {
-        Plan { job: "j".into(), channel_depth: 8, key_groups: 128, chains, edges }
-    }
-
-    #[test]
-    fn a_sound_plan_passes() {
-        let p = plan(vec![chain(&["a", "b"], 2), chain(&["c"], 2)], vec![edge(0, 1, Partitioning::Forward)]);
-        assert_eq!(p.check(), Ok(()));
-        assert_eq!(p.tasks(), 4);
-    }
-
-    #[test]
-    fn cycles_are_named() {
-        let p = plan(
-            vec![chain(&["a"], 1), chain(&["b"], 1), chain(&["c"], 1)],
-            vec![
-                edge(0, 1, Partitioning::Forward),
-                edge(1, 2, Partitioning::Forward),
-                edge(2, 1, Partitioning::Rebalance),
-            ],
-        );
-        assert_eq!(p.check(), Err(PlanError::Cycle { uids: vec!["b".into(), "c".into()] }));
-    }
-
-    #[test]
-    fn a_uid_names_one_operator() {
-        let e = plan(vec![chain(&["a"], 1), chain(&["a"], 1)], vec![]).check().unwrap_err();
-        assert!(e.to_string().contains("\"a\" names both"));
-        assert!(matches!(plan(vec![chain(&[" "], 1)], vec![]).check(), Err(PlanError::BlankUid { .. })));
-    }
-
-    #[test]
-    fn parallelism_and_forward_edges_are_checked() {
-        assert!(matches!(plan(vec![chain(&["a"], 0)], vec![]).check(), Err(PlanError::Parallelism { .. })));
-        assert!(matches!(plan(vec![chain(&["a"], 129)], vec![]).check(), Err(PlanError::Parallelism { .. })));
-        let p = plan(vec![chain(&["a"], 1), chain(&["b"], 2)], vec![edge(0, 1, Partitioning::Forward)]);
-        assert!(matches!(p.check(), Err(PlanError::ForwardMismatch { .. })));
-    }
-
-    #[test]
-    fn a_loose_end_is_named_by_what_leads_to_it() {
-        let mut loose = chain(&[], 1);
-        loose.complete = false;
-        let p = plan(vec![chain(&["a"], 1), loose], vec![edge(0, 1, Partitioning::Forward)]);
-        assert_eq!(p.check(), Err(PlanError::Dangling { uid: "a".into() }));
-    }
-}
+#[path = "check_tests.rs"]
+mod tests;

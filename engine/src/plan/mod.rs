@@ -7,6 +7,7 @@ use serde::Serialize;
 
 pub use check::PlanError;
 
+use crate::graph::Updating;
 use crate::memory::{self, Footprint};
 
 pub use crate::runtime::edge::Partitioning;
@@ -23,6 +24,12 @@ pub struct PlannedOperator {
     /// Whether its state is a profile index.
     #[serde(skip_serializing_if = "is_false")]
     pub index: bool,
+    /// Whether some of what it gives replaces what it gave before.
+    #[serde(skip_serializing_if = "is_false")]
+    pub updates: bool,
+    /// What the check of the plan needs to know of that.
+    #[serde(skip)]
+    pub(crate) updating: Updating,
     /// What it takes outside its tasks: buffers and threads of a client.
     #[serde(skip_serializing_if = "Footprint::is_none")]
     pub footprint: Footprint,
@@ -49,8 +56,14 @@ pub struct PlannedChain {
 pub struct PlannedEdge {
     /// Index of the producing chain.
     pub from: usize,
+    /// Which operator of that chain has the side output.
+    #[serde(skip)]
+    pub(crate) operator: Option<usize>,
     /// Index of the consuming chain.
     pub to: usize,
+    /// Whether it is of the right one of two streams that are connected there.
+    #[serde(skip)]
+    pub(crate) right: bool,
     /// How records are spread.
     pub partitioning: Partitioning,
     /// The side output it leaves by, if not the main one.

@@ -15,35 +15,57 @@ use super::channel_explore::{
 use crate::element::{Element, Record};
 use crate::error::{Result, TaskError};
 use crate::ids::TaskId;
+use crate::runtime::sync::atomic::{AtomicBool, Ordering};
 use crate::runtime::sync::{Mutex, thread};
 
 /// Hears that the attempt is over. Every blocking wait of a task includes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cancel {
     gone: Receiver<Infallible>,
+    /// Says the same to who only looks, without a lock that all tasks would take for each batch.
+    flag: Arc<Flag>,
 }
+
+/// On a line of its own, which tasks only read until it is set.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Flag(AtomicBool);
 
 /// Ends every wait of an attempt at once. Idempotent; dropping it cancels too.
 #[derive(Clone, Debug)]
-pub(crate) struct CancelHandle {
-    alive: Arc<Mutex<Option<Sender<Infallible>>>>,
+pub(crate) struct CancelHandle(Arc<Alive>);
+
+#[derive(Debug)]
+struct Alive {
+    sender: Mutex<Option<Sender<Infallible>>>,
+    flag: Arc<Flag>,
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.flag.0.store(true, Ordering::Release);
+    }
 }
 
 /// A cancellation and the handle that triggers it.
 pub(crate) fn cancellation() -> (CancelHandle, Cancel) {
-    let (alive, gone) = bounded(0);
-    (CancelHandle { alive: Arc::new(Mutex::new(Some(alive))) }, Cancel { gone })
+    let (sender, gone) = bounded(0);
+    let flag = Arc::new(Flag::default());
+    let alive = Alive { sender: Mutex::new(Some(sender)), flag: flag.clone() };
+    (CancelHandle(Arc::new(alive)), Cancel { gone, flag })
 }
 
 impl CancelHandle {
     pub(crate) fn cancel(&self) {
-        self.alive.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Before the channel says so: who was woken by that finds it set.
+        self.0.flag.0.store(true, Ordering::Release);
+        self.0.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
 impl Cancel {
     pub(crate) fn is_cancelled(&self) -> bool {
-        matches!(self.gone.try_recv(), Err(TryRecvError::Disconnected))
+        self.flag.0.load(Ordering::Acquire)
     }
 
     /// Waits for `time`; an error at once when cancelled.

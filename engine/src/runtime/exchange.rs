@@ -17,7 +17,8 @@ use crate::runtime::stats::TaskStats;
 use crate::runtime::sync::Instant;
 use crate::time::Watermark;
 
-/// One channel with the batch that is being filled for it.
+/// One channel with the batch that is being filled for it. Aligned as tasks are.
+#[repr(align(128))]
 struct Output<T> {
     tx: Tx<T>,
     buffer: Vec<Record<T>>,
@@ -215,11 +216,32 @@ impl<T: Data> Stage<T> for Exchange<T> {
     fn close(&mut self, _: Closing) {}
 }
 
+/// Key group to consumer subtask: read for each record, so on lines that nobody writes to, aligned as tasks are.
+struct Owners(Box<[Lane]>);
+
+#[derive(Clone)]
+#[repr(align(128))]
+struct Lane([u16; LANE]);
+
+const LANE: usize = 64;
+
+impl Owners {
+    fn new(owners: impl ExactSizeIterator<Item = u16>) -> Self {
+        let mut lanes = vec![Lane([0; LANE]); owners.len().div_ceil(LANE)];
+        owners.enumerate().for_each(|(group, owner)| lanes[group / LANE].0[group % LANE] = owner);
+        Owners(lanes.into())
+    }
+
+    #[inline]
+    fn of(&self, group: u16) -> usize {
+        usize::from(self.0[usize::from(group) / LANE].0[usize::from(group) % LANE])
+    }
+}
+
 /// Sends each record to the subtask that owns its key group.
 pub(crate) struct KeyedExchange<K, T> {
     outs: Vec<Output<Keyed<K, T>>>,
-    /// Key group to consumer subtask.
-    owner: Box<[u16]>,
+    owners: Owners,
     groups: u16,
     cx: TaskContext,
 }
@@ -227,10 +249,11 @@ pub(crate) struct KeyedExchange<K, T> {
 impl<K: Key, T: Data> KeyedExchange<K, T> {
     pub(crate) fn new(tx: Vec<Tx<Keyed<K, T>>>, consumer: OperatorUid, cx: TaskContext) -> Self {
         let groups = cx.key_groups;
-        let owner = (0..groups).map(|g| weir_state::KeyGroup(g).subtask(groups, tx.len()) as u16).collect();
+        let owners =
+            Owners::new((0..groups).map(|g| weir_state::KeyGroup(g).subtask(groups, tx.len()) as u16));
         KeyedExchange {
             outs: tx.into_iter().map(|tx| Output::new(tx, consumer.clone())).collect(),
-            owner,
+            owners,
             groups,
             cx,
         }
@@ -238,7 +261,7 @@ impl<K: Key, T: Data> KeyedExchange<K, T> {
 
     #[inline]
     fn owner(&self, hash: KeyHash) -> usize {
-        self.owner[usize::from(hash.group(self.groups).0)] as usize
+        self.owners.of(hash.group(self.groups).0)
     }
 
     fn signal(&mut self, signal: &Element<Keyed<K, T>>) -> Result<()> {

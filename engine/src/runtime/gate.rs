@@ -18,6 +18,8 @@ use crate::runtime::inputs::{Alike, Found, Inputs};
 use crate::runtime::mail::Mailbox;
 
 /// Reads every input that may be read, aligns barriers, merges watermarks, and says when all have ended.
+// Aligned as tasks are.
+#[repr(align(128))]
 pub(crate) struct Gate<T, I = Alike<T>> {
     inputs: I,
     aligner: Aligner,

@@ -1,4 +1,5 @@
-//! Drives a source: polls it, keeps its event time, its pace and what it refuses, obeys control.
+//! Drives a source: polls it, keeps its event time, its pace and what it refuses, obeys control
+//! (over 400 lines: a good tenth of it are its tests, which need its inside).
 // HOT: per batch.
 
 use std::collections::VecDeque;
@@ -37,6 +38,8 @@ pub(crate) struct SourceSettings<T> {
     pub(crate) quarantine: SideSlot<Quarantined<T>>,
 }
 
+// Aligned as tasks are.
+#[repr(align(128))]
 pub(crate) struct SourceInput<S: Source, F, G> {
     source: S,
     settings: SourceSettings<S::Out>,
@@ -53,6 +56,10 @@ pub(crate) struct SourceInput<S: Source, F, G> {
     state: Option<Arc<TaskState>>,
     retry_after: Duration,
     ending: Option<EndKind>,
+    /// What the end consists of.
+    last: VecDeque<Turn>,
+    /// Some of it was handed on.
+    last_begun: bool,
 }
 
 /// A poll may take this long: the bound on how late control is heard.
@@ -84,6 +91,8 @@ impl<S: Source, F: Timestamps<S::Out>, G: WatermarkGenerator<S::Out>> SourceInpu
             state: None,
             retry_after: Duration::ZERO,
             ending: None,
+            last: VecDeque::with_capacity(3),
+            last_begun: false,
         }
     }
 
@@ -94,10 +103,10 @@ impl<S: Source, F: Timestamps<S::Out>, G: WatermarkGenerator<S::Out>> SourceInpu
         self.ending = Some(kind);
         self.time.end();
         match kind {
-            EndKind::Flush => self.pending.push_back(Turn::Watermark(Watermark::MAX)),
-            EndKind::Keep => self.time.send(&mut self.pending),
+            EndKind::Flush => self.last.push_back(Turn::Watermark(Watermark::MAX)),
+            EndKind::Keep => self.time.send(&mut self.last),
         }
-        self.pending.push_back(Turn::End(kind));
+        self.last.push_back(Turn::End(kind));
     }
 
     /// Takes everything out of a polled batch but the records that may go on.
@@ -156,10 +165,20 @@ impl<S: Source, F: Timestamps<S::Out>, G: WatermarkGenerator<S::Out>> SourceInpu
         }
     }
 
+    /// The end counts as a barrier, once it is under way.
     fn barrier(&mut self, b: Barrier) {
-        if self.ending.is_none() {
+        if !self.last_begun {
             self.pending.push_back(Turn::Barrier(b));
         }
+    }
+
+    /// What is to be handed on: the end comes after all else.
+    fn next_pending(&mut self) -> Option<Turn> {
+        self.pending.pop_front().or_else(|| {
+            let turn = self.last.pop_front();
+            self.last_begun |= turn.is_some();
+            turn
+        })
     }
 
     /// The next turn, as seen at `now`.
@@ -180,7 +199,7 @@ impl<S: Source, F: Timestamps<S::Out>, G: WatermarkGenerator<S::Out>> SourceInpu
             while let Some(control) = mail.take() {
                 self.on_mail(control);
             }
-            if let Some(turn) = self.pending.pop_front() {
+            if let Some(turn) = self.next_pending() {
                 return self.pass(turn);
             }
             if let Some(b) = self.source.external_barrier() {
@@ -301,10 +320,11 @@ where
         {
             self.barrier(b);
         }
-        match self.pending.pop_front() {
-            Some(turn) => self.pass(turn),
-            None => Ok(Turn::Quiet),
-        }
+        // A flush waits for what the chain holds. While that has no room it waits for itself, and a barrier would wait for both; so the
+        // end stays here until there is room. To end for another life is to hand on what has no room: that is done at once.
+        let held = self.ending == Some(EndKind::Flush) && !self.last_begun;
+        let turn = if held { self.pending.pop_front() } else { self.next_pending() };
+        turn.map_or(Ok(Turn::Quiet), |turn| self.pass(turn))
     }
 
     fn wait(&mut self, cx: &TaskContext, mail: &Mailbox, most: Option<Duration>) -> Result<()> {
@@ -333,12 +353,13 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::CheckpointId;
     use crate::runtime::mail::mailbox;
     use crate::runtime::timestamps::SourceTime;
     use crate::testkit::{ManualClock, ScriptSource, task_context};
+    use crate::watermarks::ByLatest;
 
-    #[test]
-    fn while_the_chain_wants_no_input_no_split_falls_silent() {
+    fn input(source: ScriptSource<i64>) -> SourceInput<ScriptSource<i64>, SourceTime, ByLatest> {
         let settings = SourceSettings {
             uid: "in".into(),
             max_rate: None,
@@ -346,9 +367,38 @@ mod tests {
             dead_letters: SideSlot::default(),
             quarantine: SideSlot::default(),
         };
-        let source = ScriptSource::of([(1, 0)]).endless();
         let watermarks = Watermarks::monotonic().idle_after(Duration::from_millis(100));
-        let mut input = SourceInput::new(source, SourceTime, watermarks, settings, Shared::default());
+        SourceInput::new(source, SourceTime, watermarks, settings, Shared::default())
+    }
+
+    #[test]
+    fn while_the_chain_wants_no_input_a_flush_waits_and_a_barrier_does_not() {
+        let (mut input, (sender, mail)) = (input(ScriptSource::of([(1, 0)])), mailbox());
+        let (cx, mut batch) = (task_context("in"), Vec::new());
+        input.open(&cx).unwrap();
+        assert_eq!(input.next(&mut batch, &cx, &mail).unwrap(), Turn::Batch);
+        batch.clear();
+        sender.post(Control::Drain(EndKind::Flush));
+        let ends = |turn: &Turn| matches!(turn, Turn::End(_) | Turn::Watermark(Watermark::MAX));
+        let order = |input: &mut SourceInput<_, _, _>| input.next_order(&mut Vec::new(), &cx, &mail).unwrap();
+        while Some(order(&mut input))
+            .filter(|turn| *turn != Turn::Quiet)
+            .inspect(|t| assert!(!ends(t)))
+            .is_some()
+        {}
+        let barrier = Barrier { checkpoint: CheckpointId(7) };
+        sender.post(Control::Barrier(barrier));
+        assert_eq!(order(&mut input), Turn::Barrier(barrier));
+        assert_eq!(order(&mut input), Turn::Quiet);
+        // There is room: the end is not parted by anything.
+        assert_eq!(input.next(&mut batch, &cx, &mail).unwrap(), Turn::Watermark(Watermark::MAX));
+        sender.post(Control::Barrier(Barrier { checkpoint: CheckpointId(8) }));
+        assert_eq!(order(&mut input), Turn::End(EndKind::Flush));
+    }
+
+    #[test]
+    fn while_the_chain_wants_no_input_no_split_falls_silent() {
+        let mut input = input(ScriptSource::of([(1, 0)]).endless());
         let (clock, (_sender, mail)) = (ManualClock::at(0), mailbox());
         let cx = TaskContext { clock: Arc::new(clock.clone()), ..task_context("in") };
         let mut batch = Vec::new();

@@ -46,7 +46,9 @@ impl fmt::Display for Activity {
 }
 
 /// A task's own counts. Written by its thread, read by anyone.
+// Aligned as tasks are.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct TaskStats {
     task: TaskId,
     epoch: Instant,

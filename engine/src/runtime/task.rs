@@ -37,6 +37,11 @@ impl std::fmt::Debug for Seat<'_> {
 }
 
 /// An input and the chain it feeds.
+///
+/// Its memory is its own, to the cache line, and so is that of whatever else a task looks at for each record: boxes of tasks are made one
+/// after the other, and where the end of one and the beginning of the next share a line, each write of one thread takes it away from the
+/// other. A source spent half of its time so, in some layouts.
+#[repr(align(128))]
 pub(crate) struct Task<T, C> {
     input: Box<dyn Input<T>>,
     chain: C,
@@ -120,6 +125,9 @@ fn turns<T: Data, C: Stage<T>>(
             }
             Turn::Quiet => {
                 chain.quiet()?;
+                if chain.has_more() {
+                    continue;
+                }
                 let most = at_most(chain.wakes_at(), cx);
                 match chain.full() {
                     // It has room again: whether there is input was not asked in this turn.
@@ -129,7 +137,6 @@ fn turns<T: Data, C: Stage<T>>(
                 }
             }
             Turn::Watermark(w) => {
-                cx.state.watermark(w);
                 chain.watermark(w)?;
                 cx.stats.watermark.store(w.0, std::sync::atomic::Ordering::Relaxed);
             }

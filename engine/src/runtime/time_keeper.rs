@@ -205,7 +205,15 @@ impl<F, G: Clone> TimeKeeper<F, G> {
     {
         self.restored.claimed();
         for (id, _) in batch.splits.iter().filter(|(_, news)| *news == SplitNews::Started) {
+            let new = self.clocks.find(*id).is_none();
             self.place::<T>(*id, names);
+            // Its records are still to come, and may be of any time: downstream is to wait for them.
+            let wakes = new && std::mem::take(&mut self.idle_said);
+            self.woke |= wakes;
+            self.begun |= wakes;
+        }
+        if batch.records.is_empty() && std::mem::take(&mut self.woke) {
+            pending.push_back(Turn::Active);
         }
         if std::mem::take(&mut self.begun) {
             self.advanced = self.clocks.settle().to.or(self.advanced);

@@ -62,7 +62,9 @@ impl<K: Key, T: Data> KeyedStream<K, T> {
         let chain = if of_one_job && one.chain != other.chain {
             // The later one, so that a plan reads from what is before to what is behind.
             let (gone, stays) = (one.chain.min(other.chain), one.chain.max(other.chain));
-            one.graph.borrow_mut().merge(gone, stays);
+            let mut graph = one.graph.borrow_mut();
+            graph.is_right(other.chain);
+            graph.merge(gone, stays);
             stays
         } else {
             one.chain

@@ -145,7 +145,9 @@ impl<T: Data, S: Sink<T>> Stage<T> for SinkStage<T, S> {
     }
     fn watermark(&mut self, w: Watermark) -> Result<()> {
         self.check.watermark(w);
-        self.write()
+        self.write()?;
+        self.cx.state.watermark(&self.uid, w);
+        Ok(())
     }
     fn idle(&mut self) -> Result<()> {
         self.check.passes();

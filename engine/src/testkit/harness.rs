@@ -171,7 +171,9 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         self.check.passes();
         for (value, ms) in records {
             self.op.process(Record { value, time: EventTime(ms) }, &mut self.out)?;
-            self.release()?;
+            if !Op::RELEASES_BETWEEN_BATCHES {
+                self.release()?;
+            }
         }
         self.op.on_batch_end(&mut self.out)?;
         self.release()
@@ -218,6 +220,11 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
     /// True while the operator wants no more input.
     pub fn is_full(&self) -> bool {
         self.op.is_full()
+    }
+
+    /// True while the operator has more to give at once.
+    pub fn has_more(&self) -> bool {
+        self.op.has_more()
     }
 
     /// Nothing comes, for as long as it takes until `done`, which is asked every millisecond after [`OpHarness::quiet`]: for
@@ -307,14 +314,35 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         self.op.prefetch(&batch)
     }
 
-    /// Event time advances to `ms` (milliseconds since the epoch).
+    /// Event time advances to `ms` (milliseconds since the epoch). An operator that gives its results in parts gives all of them.
     ///
     /// # Errors
     /// As for `send`.
     pub fn watermark(&mut self, ms: i64) -> Result<()> {
+        self.begin_watermark(ms)?;
+        while self.op.has_more() {
+            self.quiet()?;
+        }
+        Ok(())
+    }
+
+    /// Event time advances to `ms`. An operator that gives its results in parts gives the first of them, and the watermark waits:
+    /// each [`OpHarness::quiet`] or batch gives more, with whatever the test does between.
+    ///
+    /// # Errors
+    /// As for `send`.
+    ///
+    /// ```
+    /// # use weir_engine::testkit::{OpHarness, Probe};
+    /// let mut harness = OpHarness::new(Probe::<i64>::new())?;
+    /// harness.begin_watermark(7)?;
+    /// assert!(!harness.has_more());
+    /// # Ok::<(), weir_engine::TaskError>(())
+    /// ```
+    pub fn begin_watermark(&mut self, ms: i64) -> Result<()> {
         self.check.watermark(Watermark(ms));
-        self.cx.task_context().state.watermark(Watermark(ms));
         self.op.on_watermark(Watermark(ms), &mut self.out)?;
+        self.cx.task_context().state.watermark(self.cx.uid(), Watermark(ms));
         self.signal(HeldSignal::Watermark(Watermark(ms)))
     }
 
@@ -369,6 +397,18 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
     /// # Errors
     /// As for `send`.
     pub fn end(&mut self, kind: EndKind) -> Result<()> {
+        self.end_then(kind, Closing::Ended)
+    }
+
+    /// As [`OpHarness::end`], and then the attempt fails: the checkpoint with what the operator remembers last did not complete.
+    ///
+    /// # Errors
+    /// The operator's.
+    pub fn end_in_vain(&mut self, kind: EndKind) -> Result<()> {
+        self.end_then(kind, Closing::Stopped)
+    }
+
+    fn end_then(&mut self, kind: EndKind, closing: Closing) -> Result<()> {
         if kind == EndKind::Flush {
             self.watermark(Watermark::MAX.0)?;
         }
@@ -378,7 +418,7 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
         self.frozen = Snapshot::default();
         self.op.snapshot(Barrier::LAST, &mut self.frozen)?;
         self.op.sides().map_or(Ok(()), |s| s.end(kind))?;
-        self.op.close(Closing::Ended);
+        self.op.close(closing);
         Ok(())
     }
 

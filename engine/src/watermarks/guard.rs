@@ -137,17 +137,31 @@ impl Guard {
     #[inline]
     fn limit(&self, before: Latest, now_ms: i64) -> EventTime {
         let by_clock = self.future_ms.map_or(i64::MAX, |ahead| now_ms.saturating_add(ahead));
-        let by_split = match self.jump_ms {
-            None => i64::MAX,
-            // The first time of a split is a place to measure from, wherever it lies; the next is held against it.
-            Some(_) if before.time == EventTime::NONE => return EventTime::NONE,
-            Some(jump) => before.time.0.saturating_add(jump).saturating_add(passed(before, now_ms)),
-        };
-        EventTime(by_clock.min(by_split))
+        EventTime(by_clock).min(self.reach(before, now_ms))
     }
 
-    /// Looks at one record; `latest` goes on when it may pass.
-    pub(crate) fn check(&self, time: EventTime, latest: &mut Latest, now_ms: i64) -> Result<(), TimeFault> {
+    /// No time up to here is too far ahead of a split that came as far as `before`.
+    #[inline]
+    fn reach(&self, before: Latest, now_ms: i64) -> EventTime {
+        match self.jump_ms {
+            None => EventTime(i64::MAX),
+            // The first time of a split is a place to measure from, wherever it lies; the next is held against it.
+            Some(_) if before.time == EventTime::NONE => EventTime::NONE,
+            Some(jump) => {
+                EventTime(before.time.0.saturating_add(jump).saturating_add(passed(before, now_ms)))
+            }
+        }
+    }
+
+    /// Looks at one record; `latest` goes on when it may pass. Up to `reach` it is not ahead of its split: what a whole run may reach, each of
+    /// its records may, whichever of them comes first.
+    fn check(
+        &self,
+        time: EventTime,
+        latest: &mut Latest,
+        reach: EventTime,
+        now_ms: i64,
+    ) -> Result<(), TimeFault> {
         if time == EventTime::NONE {
             return if self.timed { Err(TimeFault::Missing) } else { Ok(()) };
         }
@@ -158,7 +172,7 @@ impl Guard {
             }
         }
         if latest.time != EventTime::NONE {
-            if let Some(limit_ms) = self.jump_ms {
+            if let Some(limit_ms) = self.jump_ms.filter(|_| time > reach) {
                 let ahead_ms = time.0.saturating_sub(latest.time.0);
                 if ahead_ms > limit_ms.saturating_add(passed(*latest, now_ms)) {
                     return Err(TimeFault::AheadOfSplit { ahead_ms, limit_ms });
@@ -182,9 +196,10 @@ impl Guard {
         now_ms: i64,
     ) -> Vec<(usize, Record<T>, TimeFault)> {
         let (mut latest, mut place, mut faults) = (before, from, Vec::new());
+        let reach = self.reach(before, now_ms);
         let refused: Vec<_> = records
             .extract_if(from..to, |r| {
-                let fault = self.check(r.time, &mut latest, now_ms).err();
+                let fault = self.check(r.time, &mut latest, reach, now_ms).err();
                 faults.extend(fault.map(|fault| (place, fault)));
                 place += 1;
                 fault.is_some()

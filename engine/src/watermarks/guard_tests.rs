@@ -84,6 +84,16 @@ fn a_fault_says_what_is_allowed_and_by_which_setting() {
     assert_eq!(back.to_string(), "it lies before an earlier record of its split, which was at 7");
 }
 
+#[test]
+fn a_split_that_was_silent_goes_on_at_the_present_whichever_record_comes_first() {
+    let guard = Guard { jump_ms: Some(5), ..Guard::default() };
+    for times in [[150, 160], [160, 150]] {
+        assert_eq!(sifted(guard, &times, at(100, 0), 55), (times.to_vec(), vec![]));
+    }
+    let too_far = TimeFault::AheadOfSplit { ahead_ms: 11, limit_ms: 5 };
+    assert_eq!(sifted(guard, &[150, 161], at(100, 0), 55), (vec![150], vec![(1, too_far)]));
+}
+
 proptest! {
     /// Whatever the quick look lets pass, the close one does too; and what is left after sifting passes both.
     #[test]

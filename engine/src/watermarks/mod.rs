@@ -56,6 +56,8 @@ pub(crate) struct TimeRules {
 
 /// How long a split may be silent before it stops holding others back, unless said otherwise.
 const IDLE_AFTER: Duration = Duration::from_secs(30);
+/// With none at all a split would be idle at every look that finds nothing, and the next record could not hold anybody.
+const SHORTEST_SILENCE: Duration = Duration::from_millis(1);
 /// How far ahead of the clock a record may be, unless said otherwise.
 const FUTURE: Duration = Duration::from_secs(3_600);
 
@@ -171,7 +173,8 @@ impl Watermarks {
 
 impl<G> Watermarks<G> {
     /// A split that has been read dry for this long, by the job's clock, does not hold the others back (default: 30 s).
-    /// Time during which the source is held back by its consumers, or to stay aligned, does not count.
+    /// Time during which the source is held back by its consumers, or to stay aligned, does not count. At least a millisecond: one that
+    /// has nothing just now, as every split between two polls, is not idle for that.
     ///
     /// ```
     /// # use {std::time::Duration, weir_engine::Watermarks};
@@ -181,7 +184,7 @@ impl<G> Watermarks<G> {
     /// ```
     #[must_use]
     pub fn idle_after(mut self, silence: Duration) -> Self {
-        self.rules.idle_after = Some(silence);
+        self.rules.idle_after = Some(silence.max(SHORTEST_SILENCE));
         self
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct SplitClocks<G> {
     idle_after: Option<Duration>,
     frontier: Frontier,
     splits: Vec<Split<G>>,
+    /// How far event time has come by the clock alone: a promise of every split there is.
+    passed: Watermark,
 }
 
 #[derive(Debug)]
@@ -50,7 +52,8 @@ const FURTHEST: Watermark = Watermark(i64::MAX - 1);
 
 impl<G: Clone> SplitClocks<G> {
     pub(crate) fn new(generator: G, idle_after: Option<Duration>) -> Self {
-        SplitClocks { generator, idle_after, frontier: Frontier::new(0), splits: Vec::new() }
+        let frontier = Frontier::new(0);
+        SplitClocks { generator, idle_after, frontier, splits: Vec::new(), passed: Watermark::MIN }
     }
 
     /// The place of `id`, if it is known.
@@ -187,6 +190,7 @@ impl<G: Clone> SplitClocks<G> {
     /// Event time has come to `w` by the clock; gives it if that is news.
     pub(crate) fn pass(&mut self, w: Watermark) -> Option<Watermark> {
         let w = w.min(FURTHEST);
+        self.passed = self.passed.max(w);
         self.frontier.pass(w).then_some(w)
     }
 
@@ -200,7 +204,7 @@ impl<G: Clone> SplitClocks<G> {
         self.splits.iter().all(|s| !s.live)
     }
 
-    /// Where each live split stands that has had a record.
+    /// Where each live split stands that has had a record, or that event time has passed by the clock.
     pub(crate) fn marks<T>(&self) -> impl Iterator<Item = (SplitId, Mark)>
     where
         G: WatermarkGenerator<T>,
@@ -209,7 +213,8 @@ impl<G: Clone> SplitClocks<G> {
             let mark = Mark {
                 latest: split.latest.time,
                 at_ms: split.latest.at_ms,
-                watermark: self.frontier.own(i),
+                // Nothing behind what has passed is promised any more, whichever subtask reads the split next.
+                watermark: self.frontier.own(i).max(self.passed),
                 saved: split.generator.save(),
             };
             let news = mark.latest != EventTime::NONE

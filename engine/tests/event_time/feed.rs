@@ -27,8 +27,11 @@ pub(crate) struct Feed {
     /// Says that there may be more at once, though there is nothing.
     busy: Arc<AtomicBool>,
     over: Arc<AtomicBool>,
+    /// Splits that have not begun.
+    later: Arc<Mutex<Vec<usize>>>,
     own: Vec<usize>,
-    announced: bool,
+    /// Those that were announced.
+    announced: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Feed {
@@ -37,8 +40,9 @@ impl Feed {
             splits: Arc::new(Mutex::new(vec![Queue::new(); splits])),
             busy: Arc::default(),
             over: Arc::default(),
+            later: Arc::default(),
             own: Vec::new(),
-            announced: false,
+            announced: Arc::default(),
         }
     }
 
@@ -64,6 +68,19 @@ impl Feed {
         self.lock()[split].len()
     }
 
+    /// The split is announced only when it is said to begin.
+    pub(crate) fn begins_later(&self, split: usize) {
+        lock(&self.later).push(split);
+    }
+
+    pub(crate) fn begins(&self, split: usize) {
+        lock(&self.later).retain(|later| *later != split);
+    }
+
+    pub(crate) fn is_announced(&self, split: usize) -> bool {
+        lock(&self.announced).contains(&split)
+    }
+
     pub(crate) fn busy(&self, busy: bool) {
         self.busy.store(busy, Ordering::SeqCst);
     }
@@ -73,18 +90,29 @@ impl Feed {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Source for Feed {
     type Out = u64;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         let n = self.lock().len();
         self.own = (cx.subtask()..n).step_by(cx.parallelism()).collect();
+        lock(&self.announced).retain(|k| !self.own.contains(k));
         Ok(())
     }
 
     fn poll(&mut self, out: &mut SourceBatch<u64>, _: Duration) -> Result<SourceStatus> {
-        if !std::mem::replace(&mut self.announced, true) {
-            self.own.iter().for_each(|k| out.split_started(SplitId(*k as u32)));
+        {
+            let (later, mut announced) = (lock(&self.later), lock(&self.announced));
+            for k in self.own.iter().filter(|k| !later.contains(k)) {
+                if !announced.contains(k) {
+                    announced.push(*k);
+                    out.split_started(SplitId(*k as u32));
+                }
+            }
         }
         // Before the look: what is given after it has been said is not lost.
         let over = self.over.load(Ordering::SeqCst);

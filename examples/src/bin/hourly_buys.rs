@@ -1,12 +1,13 @@
 //! Hourly trade volume: purchases per hour of event time, to the terminal.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Parser;
 use jiff::Timestamp;
 use weir_connectors::prelude::*;
 use weir_engine::prelude::*;
 use weir_examples::options::Common;
+use weir_examples::recorded_file;
 use weir_operators::prelude::*;
 
 /// Counts purchases per hour of event time and prints each hour when it is over.
@@ -25,8 +26,7 @@ struct Options {
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     weir_engine::log::init(&options.log)?;
-    let recorded = || Path::new(env!("CARGO_MANIFEST_DIR")).join("data/user_behavior_10k.csv");
-    let file = options.file.unwrap_or_else(recorded);
+    let file = options.file.unwrap_or_else(recorded_file);
     let job = options.common.job("hourly-buys")?;
     // The file lies sorted by user: its hours are complete when all of it has been read.
     job.source("rows", FileSource::decoded(file, BehaviourCsv::default()))

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{full_disk, restarts, terminated};
+use crate::{full_disk, restarts, terminated, waiting};
 
 /// What a child is to do: its presence makes a child of this program.
 const DO: &str = "WEIR_FAULTS_TEST";
@@ -27,6 +27,7 @@ fn as_a_child() {
     match what.split_once(' ').unwrap_or((&what, "")) {
         ("restarts", _) => restarts::child(folder),
         ("terminated", point) => terminated::child(folder, point),
+        ("waiting", _) => waiting::child(folder),
         ("full", what) => full_disk::child(folder, what),
         (other, _) => panic!("no such child: {other}"),
     }

@@ -37,28 +37,40 @@ fn says_full(outcome: &Outcome, disk: &Path) -> bool {
         if why.to_lowercase().contains("no space left") && why.contains(&disk.display().to_string()))
 }
 
+/// What says that caches hold a small part of the state, so that they write and read all the time.
+const EVICTED: &str = "evicted";
+
 pub(crate) fn child(folder: PathBuf, what: &str) {
+    let (what, evicted) = match what.split_once(' ') {
+        Some((what, EVICTED)) => (what, true),
+        _ => (what, false),
+    };
     let disk = folder.join(what);
     let rig = Rig::at_path("full disk", folder);
+    let job = |parallelism: usize, checkpoints: Checkpoints| {
+        let job = rig.job(parallelism, None, 5_000.0, checkpoints);
+        let state = StateBackend::rocksdb().folder(rig.at("state"));
+        if evicted { job.state(state.cache_bytes(4 << 10)) } else { job }
+    };
 
     // Failures are tolerated: records go on, and so do checkpoints once there is room.
-    let job = rig.job(2, None, 5_000.0, rig.checkpoints()).start().unwrap();
-    until_completed(&job, 2);
+    let tolerant = job(2, rig.checkpoints()).start().unwrap();
+    until_completed(&tolerant, 2);
     let ballast = full(&disk);
-    let failed = || job.checkpoints().iter().filter(|c| says_full(&c.outcome, &disk)).count();
-    let told = || job.is_over() || failed() >= 3;
-    until(&job, SOON, "three checkpoints that find no room", told);
-    assert!(!job.is_over(), "{:?}", job.wait());
-    let before = counted(&job);
-    until(&job, SOON, "records", || job.is_over() || counted(&job) > before + 1_000);
-    let why = job.checkpoints().into_iter().rev().find(|c| says_full(&c.outcome, &disk)).unwrap();
+    let failed = || tolerant.checkpoints().iter().filter(|c| says_full(&c.outcome, &disk)).count();
+    let told = || tolerant.is_over() || failed() >= 3;
+    until(&tolerant, SOON, "three checkpoints that find no room", told);
+    assert!(!tolerant.is_over(), "{:?}", tolerant.wait());
+    let before = counted(&tolerant);
+    until(&tolerant, SOON, "records", || tolerant.is_over() || counted(&tolerant) > before + 1_000);
+    let why = tolerant.checkpoints().into_iter().rev().find(|c| says_full(&c.outcome, &disk)).unwrap();
     println!("{:?}", why.outcome);
     fs::remove_file(ballast).unwrap();
-    until_completed(&job, 2);
-    cancelled(&job);
+    until_completed(&tolerant, 2);
+    cancelled(&tolerant);
 
     // None is: the job fails, and the next start goes on.
-    let job = rig.job(3, None, 5_000.0, rig.checkpoints().tolerate_failures(0)).start().unwrap();
+    let job = job(3, rig.checkpoints().tolerate_failures(0)).start().unwrap();
     until_completed(&job, 2);
     let ballast = full(&disk);
     let error = job.wait_for(SOON).expect("it fails").unwrap_err();
@@ -81,11 +93,11 @@ fn until_given_back(rig: &Rig) {
 }
 
 /// Runs the child where `what` of its folder is a disk of its own.
-fn on_a_small_disk(what: &str) {
+fn on_a_small_disk(what: &str, how: &str) {
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().join(what);
     fs::create_dir(&disk).unwrap();
-    let child = process(&format!("full {what}"), folder.path());
+    let child = process(format!("full {what} {how}").trim_end(), folder.path());
     let program = child.get_program().to_owned();
     let mount =
         format!("mount -t tmpfs -o size=256m weir '{}' || exit {NO_DISK}; exec \"$@\"", disk.display());
@@ -110,10 +122,15 @@ fn on_a_small_disk(what: &str) {
 
 #[test]
 fn a_full_disk_under_local_state_costs_checkpoints_only() {
-    on_a_small_disk(STATE);
+    on_a_small_disk(STATE, "");
 }
 
 #[test]
 fn a_full_disk_under_the_checkpoints_costs_checkpoints_only() {
-    on_a_small_disk(CHECKPOINTS);
+    on_a_small_disk(CHECKPOINTS, "");
+}
+
+#[test]
+fn a_full_disk_under_state_that_is_evicted_costs_checkpoints_only() {
+    on_a_small_disk(STATE, EVICTED);
 }

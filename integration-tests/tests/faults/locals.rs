@@ -1,13 +1,17 @@
-//! Local state spread over several folders: each is used, and a restart takes its files from there.
+//! Local files: state spread over several folders is reused from each, and what is of no more use is removed.
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_engine::prelude::*;
-use weir_engine::testkit::until;
+use weir_engine::testkit::{NullSink, until};
+use weir_operators::prelude::*;
 use weir_state::checkpoint::faults::{Call, Fault, FaultyStore};
 
+use crate::restarts::Failing;
 use crate::rig::*;
 
 /// The data files below a folder.
@@ -71,4 +75,57 @@ fn local_state_in_several_folders_is_reused_from_each() {
     assert!(fetched("shared/totals/1/") && !fetched("shared/totals/0/") && !fetched("shared/totals/2/"));
     rig.assert_exact(n);
     assert!(folders.iter().all(|folder| tables(folder) == 0), "a clean end leaves no local files");
+}
+
+#[test]
+fn a_job_without_checkpoints_leaves_no_local_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let by_default = std::env::temp_dir().join("weir");
+    let begins = format!("no-checkpoints-{}-", std::process::id());
+    for state in [StateBackend::rocksdb(), StateBackend::rocksdb().folder(folder.path())] {
+        for _ in 0..3 {
+            let (fails, opened) = (Arc::new(AtomicBool::new(true)), Arc::<AtomicU64>::default());
+            let restart = RestartPolicy::FixedDelay { restarts: 1, delay: Duration::ZERO };
+            let job = Job::named("no-checkpoints").parallelism(2).state(state.clone()).restart(restart);
+            job.source("numbers", numbers(Some(1_000), 1_000_000.0, &Arc::default()))
+                .without_event_time()
+                .key_by("by-key", |(key, _)| *key)
+                .process(TOTALS, Failing { fails, opened: opened.clone() })
+                .sink("out", NullSink);
+            finished(job);
+            assert_eq!(opened.load(Ordering::SeqCst), 4, "two lives of two subtasks");
+        }
+        let left = |of: &Path| {
+            let names = fs::read_dir(of).into_iter().flatten().flatten().map(|e| e.file_name());
+            names.filter_map(|name| name.into_string().ok()).collect::<Vec<_>>()
+        };
+        assert_eq!(left(folder.path()), Vec::<String>::new());
+        let left: Vec<String> = left(&by_default).into_iter().filter(|n| n.starts_with(&begins)).collect();
+        assert_eq!(left, Vec::<String>::new(), "in {}", by_default.display());
+    }
+}
+
+/// Folders below this one with files that a store was restored from.
+fn restored(folder: &Path) -> usize {
+    let below = fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    let own = |path: &Path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("restored-"));
+    below.filter(|path| path.is_dir()).map(|path| usize::from(own(&path)) + restored(&path)).sum()
+}
+
+#[test]
+fn what_was_restored_is_forgotten_once_there_is_a_newer_checkpoint() {
+    let rig = Rig::in_folder("forgets");
+    let first = rig.job(2, None, 5_000.0, rig.checkpoints()).start().unwrap();
+    until_completed(&first, 2);
+    cancelled(&first);
+    let rarely = rig.checkpoints().every(Duration::from_secs(3_600));
+    let second = rig.job(2, None, 5_000.0, rarely).start().unwrap();
+    until(&second, SOON, "records", || counted(&second) > 100);
+    assert_eq!(restored(&rig.at("state")), 2, "one of each subtask");
+    second.checkpoint().unwrap();
+    second.checkpoint().unwrap();
+    assert_eq!(restored(&rig.at("state")), 0);
+    second.checkpoint().unwrap();
+    cancelled(&second);
+    rig.finish(3);
 }

@@ -15,3 +15,4 @@ mod slow_storage;
 mod terminated;
 mod two_inputs;
 mod unreliable;
+mod waiting;

@@ -21,9 +21,9 @@ const PARALLELISM: usize = 2;
 
 /// [`Totals`] that fail when told to, and count how often they were opened.
 #[derive(Clone)]
-struct Failing {
-    fails: Arc<AtomicBool>,
-    opened: Arc<AtomicU64>,
+pub(crate) struct Failing {
+    pub(crate) fails: Arc<AtomicBool>,
+    pub(crate) opened: Arc<AtomicU64>,
 }
 
 impl ProcessFunction<u64, (u64, u64)> for Failing {

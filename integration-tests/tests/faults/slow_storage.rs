@@ -82,6 +82,17 @@ fn a_stalled_call_is_named_in_the_record_of_a_checkpoint_that_waited_it_out() {
 }
 
 #[test]
+fn records_go_on_and_checkpoints_too_while_a_call_of_one_that_was_given_up_still_hangs() {
+    let (rig, faulty) = Rig::in_faulty("hangs on");
+    let (job, _) = stalled(&rig, &faulty, rig.checkpoints().timeout(stall() / 6));
+    let before = completed(&job);
+    assert_flows(&job, stall().mul_f64(0.8));
+    assert!(completed(&job) > before, "those after it complete");
+    cancelled(&job);
+    rig.finish(3);
+}
+
+#[test]
 fn a_stalled_call_is_named_in_the_record_of_a_checkpoint_that_gave_up() {
     let (rig, faulty) = Rig::in_faulty("gives up");
     let (job, path) = stalled(&rig, &faulty, rig.checkpoints().timeout(stall() / 2));
@@ -101,7 +112,8 @@ fn a_stalled_call_is_named_in_the_record_of_a_checkpoint_that_gave_up() {
     let Outcome::Expired(why) = &record.outcome else { unreachable!() };
     let told = format!("longest: file {} of totals[1]: sending for ", file.name);
     assert!(why.contains(&told), "{why}");
-    // The next one does not wait for it.
+    // The next one does not wait for it, nor do the records.
+    assert_flows(&job, stall().mul_f64(0.4));
     until_completed(&job, 2);
     cancelled(&job);
     rig.finish(3);
@@ -114,4 +126,24 @@ fn a_stalled_call_is_named_in_the_record_of_a_checkpoint_that_gave_up() {
         rest
     });
     assert_eq!(rest.files, 0, "{rest:?}");
+}
+
+#[test]
+fn a_cancel_ends_a_restore_that_waits_for_the_storage() {
+    let (rig, faulty) = Rig::in_faulty("restore");
+    let first = rig.job(2, None, RATE, rig.checkpoints()).start().unwrap();
+    until_completed(&first, 2);
+    cancelled(&first);
+    let before = faulty.calls().len();
+    faulty.inject(Call::Get, "/shared/", Fault::Delay(10 * SOON));
+    let second = rig.job(2, None, RATE, rig.checkpoints()).start().unwrap();
+    let reads = || {
+        let mut calls = faulty.calls().into_iter().skip(before);
+        calls.any(|(call, path)| call == Call::Get && path.contains("/shared/"))
+    };
+    until(&second, SOON, "a file that is read", reads);
+    // No thread is left behind.
+    cancelled(&second);
+    faulty.heal();
+    rig.finish(3);
 }

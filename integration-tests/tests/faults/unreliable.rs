@@ -1,12 +1,17 @@
 //! A storage that fails three calls in ten, and one that fails them all: the job goes on as long as it was told to, or says why not.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use weir_connectors::file::FileSink;
 use weir_engine::prelude::*;
 use weir_engine::testkit::{run_within, until};
+use weir_operators::prelude::*;
 use weir_state::checkpoint::faults::{Call, Fault, FaultyStore};
 use weir_state::checkpoint::{AttemptRecord, Outcome};
 
+use crate::restarts::Failing;
 use crate::rig::*;
 
 fn fail_percent(faulty: &FaultyStore, percent: u8) {
@@ -87,4 +92,57 @@ fn a_job_whose_checkpoints_get_too_old_fails() {
     let text = said(&error);
     assert!(text.contains("old, more than the 1s tolerated"), "{text}");
     assert!(text.contains("memory://too old"), "it says what the storage said last: {text}");
+}
+
+/// A job that fails when told to and then begins again, each record with a key of its own.
+fn failing(rig: &Rig, rate: f64) -> (JobHandle, Arc<AtomicBool>, Arc<AtomicU64>) {
+    let (fails, opened) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    let restart = RestartPolicy::FixedDelay { restarts: 1_000, delay: Duration::from_millis(50) };
+    let job = rig.empty_job(2, rig.checkpoints()).restart(restart);
+    job.source("numbers", numbers(None, rate, &rig.made))
+        .without_event_time()
+        .key_by("by-number", |(_, i)| *i)
+        .process(TOTALS, Failing { fails: fails.clone(), opened: opened.clone() })
+        .sink("out", FileSink::json_lines(rig.at("out")));
+    (job.start().unwrap(), fails, opened)
+}
+
+#[test]
+fn a_storage_that_is_away_between_two_attempts_is_the_restart_policys_to_judge() {
+    let (rig, faulty) = Rig::in_faulty("away");
+    let (job, fails, opened) = failing(&rig, 5_000.0);
+    until_completed(&job, 2);
+    faulty.inject(Call::List, "", Fault::Denied);
+    fails.store(true, Ordering::SeqCst);
+    let suspended = || job.history().iter().filter(|s| s.state == JobState::Suspended).count();
+    // Once for the failure, then for the storage.
+    until(&job, SOON, "tries to begin again", || suspended() >= 3);
+    let before = opened.load(Ordering::SeqCst);
+    faulty.heal();
+    until(&job, SOON, "the next life", || opened.load(Ordering::SeqCst) >= before + 2);
+    until_completed(&job, 2);
+    cancelled(&job);
+}
+
+#[test]
+fn the_first_checkpoint_of_a_life_uploads_what_changed() {
+    let rig = Rig::in_folder("again");
+    let (job, fails, opened) = failing(&rig, 50_000.0);
+    let newest = || job.checkpoints().into_iter().rfind(|c| c.outcome == Outcome::Completed);
+    let large = || newest().is_some_and(|c| c.full_bytes() > 2_000_000);
+    until(&job, SOON, "a large state", large);
+    let next_life = || {
+        let (before, attempt) = (opened.load(Ordering::SeqCst), newest().unwrap().attempt);
+        fails.store(true, Ordering::SeqCst);
+        until(&job, SOON, "the next life", || opened.load(Ordering::SeqCst) >= before + 2);
+        let of_next = |c: &AttemptRecord| c.attempt > attempt && c.outcome == Outcome::Completed;
+        until(&job, SOON, "its first checkpoint", || job.checkpoints().iter().any(of_next));
+        job.checkpoints().into_iter().find(of_next).unwrap()
+    };
+    // A compaction may come in between and make large files anew, but not in every life.
+    let firsts: Vec<_> = (0..6).map(|_| next_life()).collect();
+    let little = |c: &AttemptRecord| c.uploaded_bytes() < c.full_bytes() / 2;
+    let shares: Vec<_> = firsts.iter().map(|c| (c.uploaded_bytes(), c.full_bytes())).collect();
+    assert!(firsts.iter().any(little), "bytes uploaded, of so many: {shares:?}");
+    cancelled(&job);
 }

@@ -185,6 +185,7 @@ impl<In: Kept, V: Score, F: Fn(&In) -> V + Clone + Send + 'static> Aggregate<In>
         }
     }
     fn result(&self, acc: Self::Acc) -> Vec<In> {
-        acc.into_iter().map(|(_, value)| value).collect()
+        // A life before this one may have kept more.
+        acc.into_iter().take(self.n).map(|(_, value)| value).collect()
     }
 }

@@ -135,3 +135,11 @@ fn sketches_of_two_precisions_are_not_merged() {
     let a = approx_distinct(|v: &u64| v);
     a.merge(&mut a.create(), a.clone().precision(12).create());
 }
+
+#[test]
+fn a_later_life_with_a_shorter_top_gives_no_more_than_that() {
+    let values = [1i64, 2, 3, 4, 5];
+    let mut kept = top(5, |v: &i64| *v).create();
+    values.iter().for_each(|v| top(5, |v: &i64| *v).add(&mut kept, v));
+    assert_eq!(top(3, |v: &i64| *v).result(kept), [5, 4, 3]);
+}

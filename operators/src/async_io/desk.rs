@@ -11,7 +11,8 @@ pub(super) const SOON: Duration = Duration::from_secs(20);
 /// What there is of a call, by who asks for it.
 #[derive(Default)]
 struct Desk {
-    open: BTreeMap<u64, oneshot::Sender<Result<u64, String>>>,
+    /// By the place of the call in `begun`: one that was broken off may be here until after the next has begun.
+    open: BTreeMap<u64, BTreeMap<usize, oneshot::Sender<Result<u64, String>>>>,
     /// Each call that began, in order.
     begun: Vec<u64>,
     /// Calls whose futures were dropped before they were answered.
@@ -28,6 +29,7 @@ pub(super) struct Outside(Arc<Mutex<Desk>>);
 struct Under<'a> {
     outside: &'a Outside,
     number: u64,
+    place: usize,
     answered: bool,
 }
 
@@ -37,7 +39,9 @@ impl Drop for Under<'_> {
         desk.at_once -= 1;
         if !self.answered {
             desk.dropped.push(self.number);
-            desk.open.remove(&self.number);
+            if let Some(calls) = desk.open.get_mut(&self.number) {
+                calls.remove(&self.place);
+            }
         }
     }
 }
@@ -49,16 +53,17 @@ impl Outside {
 
     /// The call: waits until the test answers.
     pub(super) async fn ask(&self, number: u64) -> Result<u64, String> {
-        let answer = {
+        let (place, answer) = {
             let mut desk = self.lock();
             let (answers, answer) = oneshot::channel();
-            assert!(desk.open.insert(number, answers).is_none(), "{number} is asked for twice at a time");
+            let place = desk.begun.len();
+            desk.open.entry(number).or_default().insert(place, answers);
             desk.begun.push(number);
             desk.at_once += 1;
             desk.most_at_once = desk.most_at_once.max(desk.at_once);
-            answer
+            (place, answer)
         };
-        let mut under = Under { outside: self, number, answered: false };
+        let mut under = Under { outside: self, number, place, answered: false };
         let answer = answer.await.unwrap_or_else(|_| Err("nobody answers any more".into()));
         under.answered = true;
         answer
@@ -76,9 +81,13 @@ impl Outside {
         }
     }
 
-    /// Waits until the call of `number` has begun, and answers it.
+    /// Waits until there is one call of `number`, no less and no more, and answers it.
     pub(super) fn answer(&self, number: u64, answer: Result<u64, &str>) {
-        let call = self.until(|desk| desk.open.remove(&number), &format!("a call for {number}"));
+        let the_only = |desk: &mut Desk| {
+            let calls = desk.open.get_mut(&number).filter(|calls| calls.len() == 1)?;
+            calls.pop_first().map(|(_, call)| call)
+        };
+        let call = self.until(the_only, &format!("one call for {number}"));
         let _ = call.send(answer.map_err(str::to_owned));
     }
 

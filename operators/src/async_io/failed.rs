@@ -120,6 +120,12 @@ impl<T: Data> DeadCalls<T> {
         }
     }
 
+    /// Called when nothing more can fail: what the limit of the log still held back is told, too.
+    pub(super) fn count_the_last(&mut self, cx: &OperatorContext, clock: &SharedClock) {
+        self.logged_at = None;
+        self.count(cx, clock);
+    }
+
     pub(super) fn signals(&mut self) -> Option<&mut dyn SignalPort> {
         self.output.0.as_mut().map(SideOutput::signals)
     }

@@ -421,8 +421,12 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
         let calls = Calls::open(cx)?;
         calls.enter(|| self.calling.open(cx))?;
         let mut requests = Requests::open(cx)?;
-        let seen = progress::restored(cx)?;
+        let mut seen = progress::reached(cx)?;
         let restored = requests.restored(seen)?;
+        if restored.is_empty() {
+            // All was answered: what this life reads comes after no end.
+            seen = progress::unless_over(seen);
+        }
         // No ticket of this life is one of another.
         let next = restored.iter().map(|(ticket, _)| ticket.number() + 1).max().unwrap_or(0);
         let mut live = Live {
@@ -514,6 +518,10 @@ impl<T: Kept, C: Calling<T>> Operator<T> for AsyncCalls<T, C> {
             // Those that are for another life get no room in this one.
             let too_many = !live.leaving && live.waiting.len() > live.most;
             if !too_many && (!live.ending || live.entries.is_empty()) {
+                if live.ending {
+                    // What failed while the end waited: no batch ends after it.
+                    dead.count_the_last(&live.cx, &live.clock);
+                }
                 return Ok(None);
             }
             live.wait()?;

@@ -225,6 +225,13 @@ impl<K: Key, A: Kept, B: Kept, J: JoinKind<A, B>> ProcessFunction<K, Either<A, B
         vec![&mut self.left, &mut self.right]
     }
 
+    fn kept_with(&self) -> Vec<(&'static str, bool)> {
+        vec![
+            ("which left records have met one", J::MARKS_LEFT),
+            ("which right records have met one", J::MARKS_RIGHT),
+        ]
+    }
+
     fn prefetch(&mut self, batch: &[Record<Keyed<K, Either<A, B>>>]) -> Result<()> {
         let of = |left: bool| {
             let side = batch.iter().filter(move |r| matches!(r.value.value, Either::Left(_)) == left);

@@ -232,3 +232,48 @@ fn e16_an_interval_that_cannot_be_is_named() {
     assert_eq!(Interval::within(Duration::from_millis(5)).check(), Ok((-5, 5)));
     assert_eq!(Interval::after(Duration::from_millis(5)).check(), Ok((0, 5)));
 }
+
+/// Saves a pair that has met and waits, and restores it for another kind of join.
+fn changed<From: JoinKind<String, String>, To: JoinKind<String, String>>(
+    from: From,
+    _: To,
+) -> Result<Harness<To>> {
+    let mut h = harness(from, 0, 10);
+    h.watermark(0).unwrap();
+    h.batch([(keyed(Either::Left("l")), 1), (keyed(Either::Right("r")), 1)]).unwrap();
+    let saved = h.save(1).unwrap();
+    OpHarness::restored(join(0, 10), &[&saved], 0, 1)
+}
+
+#[test]
+fn a_kind_that_asks_what_was_never_marked_is_refused_while_records_wait() {
+    let refused = |what: Result<()>| what.unwrap_err().to_string();
+    for left in [
+        changed(Inner, LeftOuter).map(drop),
+        changed(Inner, FullOuter).map(drop),
+        changed(Inner, Semi).map(drop),
+        changed(Inner, Anti).map(drop),
+        changed(RightOuter, LeftOuter).map(drop),
+        changed(RightOuter, FullOuter).map(drop),
+    ] {
+        assert!(refused(left).contains("which left records have met one, which the job needs now"));
+    }
+    for right in [changed(Inner, RightOuter).map(drop), changed(LeftOuter, RightOuter).map(drop)] {
+        assert!(refused(right).contains("which right records have met one, which the job needs now"));
+    }
+    assert!(changed(LeftOuter, FullOuter).is_err() && changed(Semi, FullOuter).is_err());
+    // What was marked is known, whatever asks for it.
+    let mut anti = changed(FullOuter, Anti).unwrap();
+    let mut semi = changed(LeftOuter, Semi).unwrap();
+    let mut inner = changed(Semi, Inner).unwrap();
+    anti.end(EndKind::Flush).unwrap();
+    semi.end(EndKind::Flush).unwrap();
+    inner.end(EndKind::Flush).unwrap();
+    assert_eq!((taken(&mut anti).len(), taken(&mut semi).len(), taken(&mut inner).len()), (0, 1, 0));
+    // With nothing that waits there is nothing to know.
+    let mut h = harness(Inner, 0, 10);
+    h.send(keyed(Either::Left("l")), 1).unwrap();
+    h.watermark(100).unwrap();
+    let saved = h.save(1).unwrap();
+    OpHarness::restored(join::<LeftOuter, String, String>(0, 10), &[&saved], 0, 1).unwrap();
+}

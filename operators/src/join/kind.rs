@@ -18,6 +18,9 @@ pub trait JoinKind<A: Kept, B: Kept>: Clone + Send + 'static {
     const MARKS_RIGHT: bool;
     /// Whether a pair gives a row.
     const PAIRS: bool;
+    /// Whether more records of a key and window may leave nothing where there was a row, as those that a record of an [`Anti`] join meets late: the
+    /// newest rows are then not all that there is to know. So it is, unless a kind says otherwise, where pairs give none.
+    const TAKES_BACK: bool = !Self::PAIRS;
 
     /// The row of two records that met; none unless a kind says otherwise.
     #[inline]
@@ -130,6 +133,8 @@ impl<A: Kept, B: Kept> JoinKind<A, B> for Semi {
     const MARKS_LEFT: bool = true;
     const MARKS_RIGHT: bool = false;
     const PAIRS: bool = false;
+    // Who has met one has met one, whatever comes.
+    const TAKES_BACK: bool = false;
 
     #[inline]
     fn left_over(left: &A, met: bool) -> Option<Self::Out> {

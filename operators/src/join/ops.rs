@@ -203,7 +203,17 @@ where
     J: TableJoinKind<A, V>,
 {
     let op = temporal::<K, A, B, V, J>(kind, change, late);
-    both.transform(OperatorInfo::stateful("temporal_join", uid), op)
+    both.transform(OperatorInfo::stateful("temporal_join", uid).settles_right(), op)
+}
+
+/// The second half of a window join.
+fn rows_of<A: Kept, B: Kept, J: JoinKind<A, B>>(uid: &str) -> OperatorInfo {
+    OperatorInfo::named("join", format!("{uid}-rows")).takes_back(J::TAKES_BACK)
+}
+
+/// The second half of a co-group, which may make nothing of it.
+fn groups_of(uid: &str) -> OperatorInfo {
+    OperatorInfo::named("co_group", format!("{uid}-groups")).takes_back(true)
 }
 
 impl<K: Key, A: Data, B: Data, P: Pipe<Out = Keyed<K, Either<A, B>>>> JoinOps<K, A, B, P>
@@ -214,7 +224,10 @@ impl<K: Key, A: Data, B: Data, P: Pipe<Out = Keyed<K, Either<A, B>>>> JoinOps<K,
         uid: &str,
         function: F,
     ) -> Stream<F::Out, impl Pipe<Out = F::Out>> {
-        self.transform(OperatorInfo::stateful("co_process", uid), Process::new(CoProcess::new(function)))
+        self.transform(
+            OperatorInfo::stateful("co_process", uid).settles(),
+            Process::new(CoProcess::new(function)),
+        )
     }
 
     fn interval_join<J: JoinKind<A, B>>(
@@ -385,8 +398,7 @@ impl<K: Key, A: Kept, B: Kept, P: Pipe<Out = Keyed<K, Either<A, B>>>, W: Window<
         _: J,
     ) -> Stream<WindowResult<K, J::Out>, impl Pipe<Out = WindowResult<K, J::Out>>> {
         let joined = WindowJoined::<A, B, J>::new();
-        self.aggregate(uid, Sides::new())
-            .transform(OperatorInfo::named("join", format!("{uid}-rows")), joined)
+        self.aggregate(uid, Sides::new()).transform(rows_of::<A, B, J>(uid), joined)
     }
 
     fn join_with_late<J: JoinKind<A, B>>(
@@ -397,7 +409,7 @@ impl<K: Key, A: Kept, B: Kept, P: Pipe<Out = Keyed<K, Either<A, B>>>, W: Window<
     {
         let (both, late) = self.aggregate_with_late(uid, Sides::new());
         let joined = WindowJoined::<A, B, J>::new();
-        (both.transform(OperatorInfo::named("join", format!("{uid}-rows")), joined), late)
+        (both.transform(rows_of::<A, B, J>(uid), joined), late)
     }
 
     fn co_group<I, F>(self, uid: &str, mut f: F) -> Stream<I::Item, impl Pipe<Out = I::Item>>
@@ -406,8 +418,7 @@ impl<K: Key, A: Kept, B: Kept, P: Pipe<Out = Keyed<K, Either<A, B>>>, W: Window<
         F: FnMut(CoGroup<K, A, B>) -> I + Clone + Send + 'static,
     {
         let grouped = FlatMap(move |both| f(CoGroup::of(both)));
-        self.aggregate(uid, Sides::new())
-            .transform(OperatorInfo::named("co_group", format!("{uid}-groups")), grouped)
+        self.aggregate(uid, Sides::new()).transform(groups_of(uid), grouped)
     }
 
     fn co_group_with_late<I, F>(
@@ -421,6 +432,6 @@ impl<K: Key, A: Kept, B: Kept, P: Pipe<Out = Keyed<K, Either<A, B>>>, W: Window<
     {
         let (both, late) = self.aggregate_with_late(uid, Sides::new());
         let grouped = FlatMap(move |both| f(CoGroup::of(both)));
-        (both.transform(OperatorInfo::named("co_group", format!("{uid}-groups")), grouped), late)
+        (both.transform(groups_of(uid), grouped), late)
     }
 }

@@ -5,9 +5,9 @@ use std::fmt;
 use std::mem::size_of;
 
 use weir_engine::{EventTime, Key, KeyHash, OperatorContext, Result, SharedClock, Watermark};
-use weir_state::keyed::{Place, State, StateMap, Table};
+use weir_state::keyed::{Place, State, StateMap, Table, Tour};
 use weir_state::schema::Schema;
-use weir_state::store::Snapshot;
+use weir_state::store::{Snapshot, Store};
 
 use crate::progress;
 use crate::timers::Timers;
@@ -21,6 +21,7 @@ pub(super) enum By {
 
 /// What one subtask keeps of all its keys.
 pub(super) struct Kept<K, S> {
+    store: Store,
     table: StateMap<K, S>,
     timers: Timers<K>,
     processing_timers: Timers<K>,
@@ -39,6 +40,7 @@ impl<K: Key, S: State> Kept<K, S> {
             watermark: progress::restored(cx)?,
             clock: cx.clock().clone(),
             subtask: cx.subtask(),
+            store,
         })
     }
 
@@ -53,6 +55,13 @@ impl<K: Key, S: State> Kept<K, S> {
     /// A state without a size is a function's way to say that it has none.
     pub(super) fn has_state(&self) -> bool {
         size_of::<S>() > 0
+    }
+
+    /// True when there is a key that has state. Asked before records flow.
+    pub(super) fn holds_any(&mut self) -> Result<bool> {
+        let mut any = false;
+        self.table.visit_some(&mut Tour::default(), 1, |_, _| any = true)?;
+        Ok(any)
     }
 
     /// Fetches what is kept of these keys.
@@ -78,6 +87,17 @@ impl<K: Key, S: State> Kept<K, S> {
             self.watermark = watermark;
         }
         further
+    }
+
+    /// A timer of that time is about to fire: states with a time to live by event time are as old as that.
+    #[inline]
+    pub(super) fn event_time_passes(&self, time: EventTime) {
+        self.store.event_time_passes(time.0);
+    }
+
+    /// All that was due by that watermark has fired.
+    pub(super) fn event_time_has_reached(&self, watermark: Watermark) {
+        self.store.event_time(watermark.0);
     }
 
     pub(super) fn batch_end(&mut self) -> Result<()> {
@@ -129,6 +149,16 @@ impl<'a, K, S> KeyedContext<'a, K, S> {
     #[inline]
     pub(super) fn new(key: &'a K, hash: KeyHash, kept: &'a mut Kept<K, S>) -> Self {
         KeyedContext { key, hash, place: None, kept }
+    }
+
+    /// A timer of that time is about to fire.
+    #[inline]
+    pub(super) fn time_passes(&self, time: EventTime)
+    where
+        K: Key,
+        S: State,
+    {
+        self.kept.event_time_passes(time);
     }
 
     /// What a state needs to find what it keeps of the key.

@@ -241,3 +241,70 @@ fn what_is_misused_says_what_to_do() {
         assert!(error.contains(&format!("'{taken}'")) && error.contains("declared twice"), "{error}");
     }
 }
+
+/// Remembers the last value for a minute of event time; timers of ten seconds and an hour after a record tell what is remembered.
+#[derive(Clone)]
+struct Remembers {
+    last: ValueState<u64, i64>,
+}
+
+impl Remembers {
+    fn a_minute() -> Process<u64, i64, Remembers> {
+        let minute = Ttl::event_time(Duration::from_secs(60));
+        Process::new(Remembers { last: ValueState::named("last").ttl(minute) })
+    }
+}
+
+impl ProcessFunction<u64, i64> for Remembers {
+    type Out = Option<i64>;
+    type State = ();
+    fn states(&mut self) -> Vec<&mut dyn NamedState<u64>> {
+        vec![&mut self.last]
+    }
+    fn process(
+        &mut self,
+        record: Record<i64>,
+        cx: &mut KeyedContext<'_, u64, ()>,
+        _: &mut impl Collector<Option<i64>>,
+    ) -> Result<()> {
+        cx.set_timer(EventTime(10_000));
+        cx.set_timer(EventTime(HOUR));
+        self.last.set(cx, record.value)
+    }
+    fn on_timer(
+        &mut self,
+        time: EventTime,
+        cx: &mut KeyedContext<'_, u64, ()>,
+        out: &mut impl Collector<Option<i64>>,
+    ) -> Result<()> {
+        out.emit(Record::new(self.last.get(cx)?.copied(), time))
+    }
+}
+
+#[test]
+fn what_a_timer_finds_depends_on_its_own_time_and_not_on_how_far_the_watermark_jumps() {
+    // The last one ends the stream for good.
+    for watermarks in [&[10_000, HOUR, i64::MAX][..], &[HOUR, i64::MAX], &[i64::MAX]] {
+        let mut h = OpHarness::new(Remembers::a_minute()).unwrap();
+        h.watermark(0).unwrap();
+        h.send(Keyed { hash: key_hash(&1u64), key: 1, value: 7 }, 0).unwrap();
+        for watermark in &watermarks[..watermarks.len() - 1] {
+            h.watermark(*watermark).unwrap();
+        }
+        h.end(EndKind::Flush).unwrap();
+        assert_eq!(h.take_values(), [Some(7), None], "with the watermarks {watermarks:?}");
+    }
+}
+
+#[test]
+fn what_is_over_by_a_watermark_is_there_no_more_for_the_records_after_it() {
+    let mut h = OpHarness::new(Remembers::a_minute()).unwrap();
+    h.watermark(0).unwrap();
+    h.send(Keyed { hash: key_hash(&1u64), key: 1, value: 7 }, 0).unwrap();
+    h.watermark(60_000).unwrap();
+    let saved = h.save(1).unwrap();
+    assert_eq!(h.take_values(), [Some(7)]);
+    let mut restored = OpHarness::restored(Remembers::a_minute(), &[&saved], 0, 1).unwrap();
+    restored.watermark(HOUR).unwrap();
+    assert_eq!(restored.take_values(), [None]);
+}

@@ -191,6 +191,11 @@ impl Tumbling {
         Firing::of(Cutting::Tumbling(self)).early_after(time)
     }
 
+    /// Every result is of another window.
+    pub(crate) fn gives_updates(&self) -> bool {
+        false
+    }
+
     /// Checks the parameters.
     ///
     /// # Errors

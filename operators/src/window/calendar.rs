@@ -78,6 +78,11 @@ impl Calendar {
         Firing::of(Cutting::Calendar(self)).early_after(time)
     }
 
+    /// Every result is of another window.
+    pub(crate) fn gives_updates(&self) -> bool {
+        false
+    }
+
     pub(crate) fn check(&self) -> Result<Dates, WindowError> {
         let wrong = |reason: String| WindowError::Zone { zone: self.zone.clone(), reason };
         let zone = TimeZone::get(&self.zone).map_err(|error| wrong(error.to_string()))?;

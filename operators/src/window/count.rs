@@ -13,6 +13,7 @@ use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
 use crate::opened::Opened;
+use crate::window::giving::{Giving, When};
 use crate::window::tumbling::{AT_ONCE, not_open};
 use crate::window::{Pane, TimeWindow, WindowError, WindowResult};
 
@@ -43,6 +44,11 @@ impl CountWindow {
         CountWindow { records }
     }
 
+    /// Every result is of another window.
+    pub(crate) fn gives_updates(&self) -> bool {
+        false
+    }
+
     pub(crate) fn check(&self) -> Result<Counting, WindowError> {
         let every = Some(self.records).filter(|n| *n > 0).ok_or(WindowError::Zero { name: "count" })?;
         Ok(Counting { every, ends: true, discards: true })
@@ -65,8 +71,7 @@ impl CountWindow {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Global {
-    every: Option<u32>,
-    discards: bool,
+    giving: Giving,
 }
 
 impl Global {
@@ -78,22 +83,28 @@ impl Global {
     /// Gives a result of a key after every `records` of it.
     #[must_use]
     pub fn early_every(mut self, records: u32) -> Self {
-        self.every = Some(records);
+        self.giving.every = Some(records);
         self
     }
 
     /// Each result covers only what has come since the one before; there is none when nothing has.
     #[must_use]
     pub fn discarding(mut self) -> Self {
-        self.discards = true;
+        self.giving.discards = true;
         self
     }
 
+    pub(crate) fn gives_updates(&self) -> bool {
+        self.giving.gives_updates()
+    }
+
+    pub(crate) fn gives_parts(&self) -> bool {
+        self.giving.gives_parts()
+    }
+
     pub(crate) fn check(&self) -> Result<Counting, WindowError> {
-        if self.every == Some(0) {
-            return Err(WindowError::Zero { name: "early_every" });
-        }
-        Ok(Counting { every: self.every.unwrap_or(u32::MAX), ends: false, discards: self.discards })
+        let When { every, discards, .. } = self.giving.check()?;
+        Ok(Counting { every, ends: false, discards })
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::window::WindowError;
-use crate::window::assign::checked_ms;
 use crate::window::cuts::{Cuts, Cutting};
+use crate::window::giving::{Giving, When};
 
 /// A tumbling or calendar window that gives more than one result, each with its [`Pane`](crate::window::Pane):
 ///
@@ -31,28 +31,25 @@ use crate::window::cuts::{Cuts, Cutting};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Firing {
     window: Cutting,
-    lateness: Duration,
-    every: Option<u32>,
-    after: Option<Duration>,
-    discards: bool,
+    giving: Giving,
 }
 
 impl Firing {
     pub(crate) fn of(window: Cutting) -> Self {
-        Firing { window, lateness: Duration::ZERO, every: None, after: None, discards: false }
+        Firing { window, giving: Giving::default() }
     }
 
     /// Keeps windows for this long after they are over, in event time, and gives a new result for each late record within it.
     #[must_use]
     pub fn allow_lateness(mut self, lateness: Duration) -> Self {
-        self.lateness = lateness;
+        self.giving.lateness = lateness;
         self
     }
 
     /// Gives a result of a key and window after every `records` of it that came since its last result.
     #[must_use]
     pub fn early_every(mut self, records: u32) -> Self {
-        self.every = Some(records);
+        self.giving.every = Some(records);
         self
     }
 
@@ -61,7 +58,7 @@ impl Firing {
     /// on-time and late results do not.
     #[must_use]
     pub fn early_after(mut self, time: Duration) -> Self {
-        self.after = Some(time);
+        self.giving.after = Some(time);
         self
     }
 
@@ -69,21 +66,21 @@ impl Firing {
     /// either, when nothing has come since.
     #[must_use]
     pub fn discarding(mut self) -> Self {
-        self.discards = true;
+        self.giving.discards = true;
         self
     }
 
+    pub(crate) fn gives_updates(&self) -> bool {
+        self.giving.gives_updates()
+    }
+
+    pub(crate) fn gives_parts(&self) -> bool {
+        self.giving.gives_parts()
+    }
+
     pub(crate) fn check(&self) -> Result<Rules, WindowError> {
-        if self.every == Some(0) {
-            return Err(WindowError::Zero { name: "early_every" });
-        }
-        Ok(Rules {
-            cuts: self.window.check()?,
-            lateness: checked_ms("lateness", self.lateness, 0)?,
-            every: self.every.unwrap_or(u32::MAX),
-            after: self.after.map(|time| checked_ms("early_after", time, 1)).transpose()?,
-            discards: self.discards,
-        })
+        let (cuts, When { lateness, every, after, discards }) = (self.window.check()?, self.giving.check()?);
+        Ok(Rules { cuts, lateness, every, after, discards })
     }
 }
 

@@ -5,11 +5,15 @@ mod calendar;
 mod count;
 mod cuts;
 mod firing;
+mod giving;
+mod held;
+mod latest;
 #[cfg(test)]
 mod model;
 mod ops;
 mod paned;
 mod panes;
+mod process;
 mod result;
 mod running;
 mod session;
@@ -22,8 +26,10 @@ pub use assign::{TimeWindow, Tumbling, WindowError, days, hours, minutes, second
 pub use calendar::Calendar;
 pub use count::{CountAggregate, CountWindow, Global};
 pub use firing::Firing;
+pub use latest::{LatestOps, LatestPerWindow};
 pub use ops::{Window, WindowOps, WindowResults};
 pub use paned::PanedAggregate;
+pub use process::{InWindow, WindowFunction, WindowProcess, WindowProcessOps, WindowProcessed};
 pub use result::{Pane, Timing, WindowResult};
 pub use session::{FixedGap, Gap, GapBy, Session};
 pub use session_aggregate::SessionAggregate;

@@ -28,18 +28,41 @@ pub trait Window<K: Key, T: Data>: Sized {
     /// The first one that cannot be.
     fn check(&self) -> Result<(), WindowError>;
 
+    /// Whether later results of a key and window replace earlier ones, so that they must not be added up.
+    fn updates(&self) -> bool;
+
+    /// Whether later results of a key and window add to earlier ones, so that none of them is the whole.
+    fn in_parts(&self) -> bool {
+        false
+    }
+
+    /// Whether what replaces a result may be of another window, or of one that is never over.
+    const MOVES: bool;
+
     /// The operator. A test of a job's own aggregate drives it by hand.
     fn operator<A: Aggregate<T>>(self, aggregate: A, late: SideSlot<T>) -> Self::Operator<A>;
 }
 
+/// Each result is the whole.
+fn whole<W>(_: &W) -> bool {
+    false
+}
+
 macro_rules! windows {
-    ($($of:ty, $name:literal, $operator:ident, |$window:ident| $as:expr;)*) => { $(
+    ($($of:ty, $name:literal, $moves:literal, $parts:path, $operator:ident, |$window:ident| $as:expr;)*) => { $(
         impl<K: Key, T: Data> Window<K, T> for $of {
             type Operator<A: Aggregate<T>> = $operator<K, T, A>;
             const NAME: &'static str = $name;
+            const MOVES: bool = $moves;
 
             fn check(&self) -> Result<(), WindowError> {
                 <$of>::check(self).map(drop)
+            }
+            fn updates(&self) -> bool {
+                <$of>::gives_updates(self)
+            }
+            fn in_parts(&self) -> bool {
+                $parts(self)
             }
             fn operator<A: Aggregate<T>>(self, aggregate: A, late: SideSlot<T>) -> $operator<K, T, A> {
                 let $window = self;
@@ -49,21 +72,28 @@ macro_rules! windows {
     )* };
 }
 windows! {
-    Tumbling, "tumbling_window", TumblingAggregate, |window| Cutting::Tumbling(window);
-    Calendar, "calendar_window", TumblingAggregate, |window| Cutting::Calendar(window);
-    Sliding, "sliding_window", SlicedAggregate, |window| Sliced::Sliding(window);
-    Cumulate, "cumulating_window", SlicedAggregate, |window| Sliced::Cumulate(window);
-    CountWindow, "count_window", CountAggregate, |window| Endless::Count(window);
-    Global, "global_window", CountAggregate, |window| Endless::Global(window);
-    Firing, "firing_window", PanedAggregate, |window| window;
+    Tumbling, "tumbling_window", false, whole, TumblingAggregate, |window| Cutting::Tumbling(window);
+    Calendar, "calendar_window", false, whole, TumblingAggregate, |window| Cutting::Calendar(window);
+    Sliding, "sliding_window", false, whole, SlicedAggregate, |window| Sliced::Sliding(window);
+    Cumulate, "cumulating_window", false, whole, SlicedAggregate, |window| Sliced::Cumulate(window);
+    CountWindow, "count_window", false, whole, CountAggregate, |window| Endless::Count(window);
+    Global, "global_window", true, Global::gives_parts, CountAggregate, |window| Endless::Global(window);
+    Firing, "firing_window", false, Firing::gives_parts, PanedAggregate, |window| window;
 }
 
 impl<K: Key, T: Data, G: Gap<T>> Window<K, T> for Session<G> {
     type Operator<A: Aggregate<T>> = SessionAggregate<K, T, G, A>;
     const NAME: &'static str = "session_window";
+    const MOVES: bool = true;
 
     fn check(&self) -> Result<(), WindowError> {
         Session::check::<T>(self).map(drop)
+    }
+    fn updates(&self) -> bool {
+        self.gives_updates()
+    }
+    fn in_parts(&self) -> bool {
+        self.gives_parts()
     }
     fn operator<A: Aggregate<T>>(self, aggregate: A, late: SideSlot<T>) -> SessionAggregate<K, T, G, A> {
         SessionAggregate::new(self, aggregate, late)
@@ -157,5 +187,7 @@ fn windowed<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>, W: Window<K, T>, A: Agg
 ) -> WindowResults<K, T, A, P, W::Operator<A>> {
     let (keyed, window) = windowed.into_parts();
     let keyed = keyed.require(uid, window.check());
-    keyed.transform(OperatorInfo::stateful(W::NAME, uid), window.operator(aggregate, late))
+    let info = OperatorInfo::stateful(W::NAME, uid).adds_up();
+    let info = info.updates(window.updates()).in_parts(window.in_parts()).moves(W::MOVES);
+    keyed.transform(info, window.operator(aggregate, late))
 }

@@ -1,23 +1,25 @@
 //! The operator of windows that give early and late results: an accumulator per key and window, and what it has given.
+//! (over 400 lines: one state per key and window, which early, on-time and late results share)
 // HOT: one probe per record when windows follow each other. No allocation, lock or log; the clock is read once per batch at most.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use weir_engine::{
-    Barrier, Collector, Data, EndKind, EventTime, Key, KeyHash, Keyed, Operator, OperatorContext, Record,
-    Result, SideSlot, SignalPort, Watermark,
+    Barrier, Collector, Data, EndKind, EventTime, HeldSignal, Key, KeyHash, Keyed, Operator, OperatorContext,
+    Record, Result, SideSlot, SignalPort, Watermark,
 };
 use weir_state::key_hash;
-use weir_state::keyed::{Space, State, Tour};
+use weir_state::keyed::{Space, Spaces, State, Table};
 use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
 use crate::late::{Late, no_event_time};
 use crate::opened::Opened;
 use crate::progress;
-use crate::window::cuts::Declared;
+use crate::window::cuts::{Declared, check_kept, check_start};
 use crate::window::firing::{Firing, Rules};
+use crate::window::held::{Held, gives_in_parts};
 use crate::window::panes::Panes;
 use crate::window::tumbling::{AT_ONCE, not_open};
 use crate::window::{Pane, TimeWindow, WindowResult};
@@ -25,13 +27,14 @@ use crate::window::{Pane, TimeWindow, WindowResult};
 /// The operator behind [`aggregate`](crate::prelude::WindowOps::aggregate) on a [`Firing`].
 ///
 /// *State*: per key and window an accumulator and how many results it has given, in the table `paned_windows`, in memory as
-/// far as the job's budget reaches; forgotten when the window is over for longer than the allowed lateness. With `early_after`
-/// also, in memory, each key that has something new. A checkpoint writes what changed since the one before. A watermark visits the
-/// windows that it ends, and those that it lets go. Size, offset or calendar cannot change while windows are open, nor whether
+/// far as the job's budget reaches; when the window is given, in `given_windows`, until it is over for longer than the allowed lateness.
+/// With `early_after` also, in memory, each key that has something new. A checkpoint writes what changed since the one before. A
+/// watermark visits the windows that it ends, and those that it lets go. Size, offset or calendar cannot change while windows are open, nor whether
 /// results are discarded; the rest can, but allowed lateness only to less.
 ///
 /// *Order*: windows are given on time in the order they end, the keys of one in an order that says nothing. The time of
-/// every result is the last millisecond of its window, so downstream a late one is behind the watermark.
+/// every result is the last millisecond of its window, so downstream a late one is behind the watermark. Many results are given in
+/// parts, as by a [`TumblingAggregate`](crate::window::TumblingAggregate); that of a key comes sooner when a late record of it does.
 ///
 /// *Late records*: those whose window has been over for longer than the allowed lateness change nothing. They go to the late
 /// output if that is read, and are counted as `late_records` in any case.
@@ -40,6 +43,7 @@ pub struct PanedAggregate<K: Key, T: Data, A: Aggregate<T>> {
     aggregate: A,
     kept: Opened<Kept<K, A::Acc>>,
     watermark: Watermark,
+    held: Held,
     cx: Opened<OperatorContext>,
     late: Late<T>,
 }
@@ -47,8 +51,13 @@ pub struct PanedAggregate<K: Key, T: Data, A: Aggregate<T>> {
 struct Kept<K, A> {
     rules: Rules,
     panes: Panes<K, Paned<A>>,
+    /// By start, what is kept for late records of windows that are over, of each key from its result on time on. What is given moves,
+    /// so that what is left to give is what lies in `panes`, whenever a checkpoint is taken.
+    given: Spaces<K, Paned<A>>,
     /// Keys with something new, by window; only with `early_after`.
     new: Vec<(TimeWindow, KeyHash, K)>,
+    /// Those of windows that are over are forgotten when there are so many.
+    sweep_at: usize,
     /// When they are to be given.
     due: Option<i64>,
     taken: Vec<(K, Paned<A>)>,
@@ -62,9 +71,9 @@ struct Paned<A> {
     since: u32,
     /// It is among what is to be given early by the clock.
     listed: bool,
-    /// How many results were given, not counting the on-time one while `after` is not set.
+    /// How many results were given.
     panes: u32,
-    /// A record came after the window was over. The on-time result changes nothing here, so that it need only read.
+    /// It is among what was given on time, or would have been.
     after: bool,
 }
 
@@ -107,14 +116,129 @@ impl<K: Key, A: State> Kept<K, A> {
         Ok(())
     }
 
+    /// Forgets what was new in windows that are over: those give it on time. Where windows are short beside the time between early results
+    /// there would be far more of that than of the rest.
+    fn sweep(&mut self, watermark: Watermark) {
+        if self.new.len() < self.sweep_at {
+            return;
+        }
+        self.new.retain(|(window, ..)| !window.is_over(watermark));
+        self.sweep_at = AT_ONCE.max(2 * self.new.len());
+        if self.new.is_empty() {
+            self.due = None;
+        }
+    }
+
     fn is_forgotten(&self, window: TimeWindow, watermark: Watermark) -> bool {
         window.last().0.saturating_add(self.rules.lateness) <= watermark.0
     }
 
-    /// The windows that are over by `watermark` and were not by `before`, in order.
-    fn over(&self, before: Watermark, watermark: Watermark) -> Vec<(TimeWindow, Space)> {
-        let windows = self.panes.windows().skip_while(|(window, _)| window.is_over(before));
-        windows.take_while(|(window, _)| window.is_over(watermark)).collect()
+    /// Opens windows again that were given where event time was further: now they are not over.
+    fn reopen(&mut self, watermark: Watermark, cx: &OperatorContext) -> Result<()> {
+        let windows = self.given.namespaces().map(|(start, space)| (self.panes.window_from(start), space));
+        let windows: Vec<_> = windows.filter(|(window, _)| !window.is_over(watermark)).collect();
+        let mut taken = std::mem::take(&mut self.taken);
+        for (window, space) in windows {
+            let mut more = true;
+            while more {
+                more = self.given.map(space).pop(AT_ONCE, &mut taken)?;
+                let map = self.panes.map_of_past(window);
+                for (key, paned) in taken.drain(..) {
+                    map.insert(key_hash(&key), key, Paned { after: false, ..paned })?;
+                }
+                self.moved_some(cx)?;
+            }
+            self.given.close(window.start.0);
+        }
+        self.taken = taken;
+        Ok(())
+    }
+
+    /// Checkpoints of former versions have what was given among what is open. Where no signal waits there is nothing else of windows that
+    /// are over.
+    fn put_given_aside(
+        &mut self,
+        watermark: Watermark,
+        cx: &OperatorContext,
+        empty: impl Fn() -> A,
+    ) -> Result<()> {
+        let mut taken = std::mem::take(&mut self.taken);
+        while let Some((window, space)) = self.panes.first_over(watermark) {
+            let more = self.panes.pop(space, AT_ONCE, &mut taken)?;
+            let aside = self.given.open(window.start.0);
+            let map = self.given.map(aside);
+            for (key, mut paned) in taken.drain(..) {
+                if paned.has_on_time(&self.rules) {
+                    paned.give(self.rules.discards, &empty);
+                }
+                map.insert(key_hash(&key), key, Paned { after: true, ..paned })?;
+            }
+            if !more {
+                self.panes.close(window);
+            }
+            self.moved_some(cx)?;
+        }
+        self.taken = taken;
+        Ok(())
+    }
+
+    /// What is moved from one table to the other is more than memory has room for, and takes a while.
+    fn moved_some(&mut self, cx: &OperatorContext) -> Result<()> {
+        self.batch_end()?;
+        cx.not_cancelled()
+    }
+
+    /// Fetches what is kept of the keys of these records, in windows that are over too.
+    fn prefetch<T>(&mut self, records: &[Record<Keyed<K, T>>]) -> Result<()> {
+        self.panes.prefetch(records)?;
+        if self.given.namespaces().next().is_some() {
+            self.panes.prefetch_in(&mut self.given, records)?;
+        }
+        Ok(())
+    }
+
+    /// Gives what a key has come to in a window that is over, if there is a result on time of it, and keeps it for late records.
+    fn on_time<T, G: Aggregate<T, Acc = A>>(
+        &mut self,
+        aggregate: &G,
+        window: TimeWindow,
+        watermark: Watermark,
+        (key, mut paned): (K, Paned<A>),
+        out: &mut impl Collector<WindowResult<K, G::Out>>,
+    ) -> Result<()> {
+        let has_on_time = paned.has_on_time(&self.rules);
+        let mut emit = |key, acc, number| {
+            let value =
+                WindowResult { key, window, value: aggregate.result(acc), pane: Pane::on_time(number) };
+            out.emit(Record { value, time: window.last() })
+        };
+        if self.is_forgotten(window, watermark) {
+            return if has_on_time { emit(key, paned.acc, paned.panes) } else { Ok(()) };
+        }
+        if has_on_time {
+            let (acc, number) = paned.give(self.rules.discards, || aggregate.create());
+            emit(key.clone(), acc, number)?;
+        }
+        paned.after = true;
+        let space = self.given.open(window.start.0);
+        Ok(self.given.map(space).insert(key_hash(&key), key, paned)?)
+    }
+
+    /// Forgets what no late record can change any more.
+    fn forget(&mut self, watermark: Watermark) {
+        loop {
+            let first = self.given.namespaces().next().map(|(start, _)| start);
+            let Some(start) = first else { break };
+            if !self.is_forgotten(self.panes.window_from(start), watermark) {
+                break;
+            }
+            self.given.close(start);
+        }
+    }
+
+    fn batch_end(&mut self) -> Result<()> {
+        self.panes.batch_end()?;
+        Ok(self.given.batch_end()?)
     }
 }
 
@@ -129,6 +253,7 @@ impl<K: Key, T: Data, A: Aggregate<T>> PanedAggregate<K, T, A> {
             aggregate,
             kept: Opened(None),
             watermark: Watermark::MIN,
+            held: Held::default(),
             cx: Opened(None),
             late,
         }
@@ -154,16 +279,17 @@ impl<K: Key, T: Data, A: Aggregate<T>> PanedAggregate<K, T, A> {
         if kept.is_forgotten(window, self.watermark) {
             return self.late.take(Record { value, time });
         }
-        let Kept { rules, panes, .. } = kept;
-        let map = panes.map_of_past(window);
+        if let Some(space) = kept.panes.spaces.get(window.start.0) {
+            // The window is being given. What comes on time comes before what is late: the turn of this key is now.
+            if let Some(paned) = kept.panes.spaces.map(space).take(hash, &key)? {
+                kept.on_time(&self.aggregate, window, self.watermark, (key.clone(), paned), out)?;
+            }
+        }
+        let Kept { rules, given, .. } = kept;
+        let space = given.open(window.start.0);
+        let map = given.map(space);
         let place = map.find_or_insert_with(hash, &key, || Paned::new(self.aggregate.create(), true))?;
         let paned = map.at(place);
-        if !paned.after {
-            if paned.has_on_time(rules) {
-                paned.give(rules.discards, || self.aggregate.create());
-            }
-            paned.after = true;
-        }
         self.aggregate.add(&mut paned.acc, &value);
         let (acc, number) = paned.give(rules.discards, || self.aggregate.create());
         let value = WindowResult { key, window, value: self.aggregate.result(acc), pane: Pane::late(number) };
@@ -184,6 +310,8 @@ impl<K: Key, T: Data, A: Aggregate<T>> PanedAggregate<K, T, A> {
         let place = map.find_or_insert_with(hash, &key, || Paned::new(self.aggregate.create(), false))?;
         let paned = map.at(place);
         self.aggregate.add(&mut paned.acc, &value);
+        // Of a checkpoint of a former version it may be true, where event time was further.
+        paned.after = false;
         paned.since = paned.since.saturating_add(1);
         if rules.after.is_some() && !paned.listed {
             paned.listed = true;
@@ -207,9 +335,10 @@ impl<K: Key, T: Data, A: Aggregate<T>> PanedAggregate<K, T, A> {
         let due = kept.due.get_or_insert(now.saturating_add(after));
         *due = (*due).min(now.saturating_add(after));
         if now < *due {
+            kept.sweep(self.watermark);
             return Ok(());
         }
-        kept.due = None;
+        (kept.due, kept.sweep_at) = (None, AT_ONCE);
         let Kept { rules, panes, new, .. } = kept;
         for (given, (window, hash, key)) in new.drain(..).enumerate() {
             if given % AT_ONCE == AT_ONCE - 1 {
@@ -232,43 +361,42 @@ impl<K: Key, T: Data, A: Aggregate<T>> PanedAggregate<K, T, A> {
         Ok(())
     }
 
-    /// The window is over: gives what every key has come to.
-    fn fire(
-        &mut self,
-        window: TimeWindow,
-        space: Space,
-        out: &mut impl Collector<WindowResult<K, A::Out>>,
-    ) -> Result<()> {
+    /// Gives what this turn may of what comes before the first signal that waits; that signal when all of it was given.
+    #[inline(never)]
+    fn give(&mut self, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<Option<HeldSignal>> {
+        let Some(until) = self.held.until() else { return Ok(self.held.next()) };
         let (Some(kept), Some(cx)) = (&mut self.kept.0, &self.cx.0) else { return Err(not_open()) };
-        let forgets = kept.is_forgotten(window, self.watermark);
-        let Kept { rules, panes, taken, .. } = kept;
-        let aggregate = &self.aggregate;
-        let (mut tour, mut more) = (Tour::default(), true);
-        while more {
-            more = if forgets {
-                panes.pop(space, AT_ONCE, taken)?
-            } else {
-                panes.spaces.map(space).visit_some(&mut tour, AT_ONCE, |key, paned| {
-                    taken.push((key.clone(), paned.clone()));
-                })?
-            };
+        let mut moved = 0;
+        while let Some((window, space)) = kept.panes.first_over(until) {
+            if self.held.is_spent() {
+                return Ok(None);
+            }
+            let mut taken = std::mem::take(&mut kept.taken);
+            let more = kept.panes.pop(space, self.held.at_once(), &mut taken)?;
+            self.held.gave(taken.len() + 1);
+            moved += taken.len() + 1;
             // Nothing of what is given may reach a channel, which would hear it too.
             cx.not_cancelled()?;
-            for (key, paned) in taken.drain(..).filter(|(_, paned)| paned.has_on_time(rules)) {
-                let pane = Pane::on_time(paned.panes);
-                let value = WindowResult { key, window, value: aggregate.result(paned.acc), pane };
-                out.emit(Record { value, time: window.last() })?;
+            for taken in taken.drain(..) {
+                kept.on_time(&self.aggregate, window, self.watermark, taken, out)?;
+            }
+            kept.taken = taken;
+            if !more {
+                kept.panes.close(window);
+            }
+            if moved > AT_ONCE {
+                // At the end of the input all is given in one turn, and what stays for late records may be more than memory has room for.
+                kept.batch_end()?;
+                moved = 0;
             }
         }
-        if forgets {
-            panes.close(window);
-        }
-        panes.batch_end()
+        kept.batch_end()?;
+        Ok(self.held.next())
     }
 
     fn now_and_then(&mut self, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<()> {
         self.give_new(out)?;
-        self.kept.0.as_mut().map_or(Ok(()), |kept| kept.panes.batch_end())
+        self.kept.0.as_mut().map_or(Ok(()), Kept::batch_end)
     }
 }
 
@@ -286,26 +414,42 @@ impl<K: Key, T: Data, A: Aggregate<T>> fmt::Debug for PanedAggregate<K, T, A> {
 
 impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for PanedAggregate<K, T, A> {
     type Out = WindowResult<K, A::Out>;
+    const HOLDS_SIGNALS: bool = true;
+    const RELEASES_BETWEEN_BATCHES: bool = true;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         let rules = self.window.check()?;
         let mut layout = rules.cuts.layout();
         layout.push(("lateness_ms", Declared::AtMost(rules.lateness)));
         layout.push(("discards", Declared::Ms(rules.discards.into())));
+        let given = cx.store()?.spaces(Table::new("given_windows"))?;
+        if let Some((start, _)) = given.namespaces().next() {
+            check_kept(cx, &layout, start)?;
+        }
+        given.namespaces().try_for_each(|(start, _)| check_start(cx, &rules.cuts, start))?;
         let panes = Panes::open(cx, "paned_windows", rules.cuts.clone(), layout)?;
-        let mut kept = Kept { rules, panes, new: Vec::new(), due: None, taken: Vec::new() };
+        let mut kept =
+            Kept { rules, panes, given, new: Vec::new(), sweep_at: AT_ONCE, due: None, taken: Vec::new() };
+        self.watermark = progress::restored(cx)?;
+        self.held = Held::restored(cx, self.watermark);
+        if cx.is_restored() {
+            kept.reopen(self.watermark, cx)?;
+            if !self.held.waits() {
+                kept.put_given_aside(self.watermark, cx, || self.aggregate.create())?;
+            }
+        }
         if kept.rules.after.is_some() && cx.is_restored() {
             kept.find_new()?;
         }
         self.kept = Opened(Some(kept));
-        self.watermark = progress::restored(cx)?;
         self.cx = Opened(Some(cx.clone()));
         self.late.open(cx);
         Ok(())
     }
 
     fn prefetch(&mut self, batch: &[Record<Keyed<K, T>>]) -> Result<()> {
-        self.kept.0.as_mut().ok_or_else(not_open)?.panes.prefetch(batch)
+        self.held.comes(batch.len());
+        self.kept.0.as_mut().ok_or_else(not_open)?.prefetch(batch)
     }
 
     #[inline]
@@ -320,10 +464,12 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for PanedAggregate<
 
     fn on_batch_end(&mut self, out: &mut impl Collector<Self::Out>) -> Result<()> {
         self.late.count();
+        self.held.batch_end();
         self.now_and_then(out)
     }
 
     fn on_quiet(&mut self, out: &mut impl Collector<Self::Out>) -> Result<()> {
+        self.held.quiet();
         self.now_and_then(out)
     }
 
@@ -331,41 +477,27 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for PanedAggregate<
         self.kept.0.as_ref().and_then(|kept| kept.due)
     }
 
-    fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<Self::Out>) -> Result<()> {
+    fn on_watermark(&mut self, watermark: Watermark, _: &mut impl Collector<Self::Out>) -> Result<()> {
         // After a restore event time first comes to where it was.
-        let before = self.watermark;
-        if watermark <= before {
-            return Ok(());
-        }
-        self.watermark = watermark;
+        self.watermark = self.watermark.max(watermark);
         let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        kept.panes.forget_last();
-        for (window, space) in kept.over(before, watermark) {
-            self.fire(window, space, out)?;
-        }
-        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        while let Some((window, _)) = kept.panes.first_over(watermark) {
-            if !kept.is_forgotten(window, watermark) {
-                break;
-            }
-            kept.panes.close(window);
-        }
-        kept.panes.batch_end()
+        kept.panes.forget_last_if_over(self.watermark);
+        kept.forget(self.watermark);
+        Ok(())
     }
+
+    fn hold(&mut self, signal: HeldSignal) {
+        self.held.hold(signal);
+    }
+
+    gives_in_parts!();
 
     fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
-        self.kept.0.as_mut().ok_or_else(not_open)?.panes.freeze(into)?;
-        progress::keep(self.watermark, into);
+        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
+        kept.panes.freeze(into)?;
+        kept.given.freeze(into)?;
+        self.held.keep(self.watermark, into);
         Ok(())
-    }
-
-    fn on_end(&mut self, _: EndKind, _: &mut impl Collector<Self::Out>) -> Result<()> {
-        self.late.count();
-        Ok(())
-    }
-
-    fn sides(&mut self) -> Option<&mut dyn SignalPort> {
-        self.late.signals()
     }
 }
 

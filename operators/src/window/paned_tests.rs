@@ -1,4 +1,5 @@
 //! Early, on-time and late results against a plain computation, over saves, losses and restores; calendars with these.
+//! (over 400 lines: what each kind of result is, and what becomes of it over restores of this and former versions)
 
 use super::*;
 use crate::aggregate::{Count, count};
@@ -128,6 +129,25 @@ fn early_results_come_by_the_clock_though_nothing_comes() {
 }
 
 #[test]
+fn what_was_new_in_windows_that_are_over_is_forgotten() {
+    let clock = ManualClock::at(1_000);
+    let cx = context_by(Arc::new(clock.clone()), "under-test", 0, 1);
+    let op = paned(tens().early_after(Duration::from_secs(3_600)), count());
+    let mut h: Counting = OpHarness::with(op, &cx).unwrap();
+    for window in 0..100 {
+        h.batch((0..50).map(|key| (keyed(key, 0), window * 10))).unwrap();
+        h.watermark(window * 10 + 9).unwrap();
+        assert!(h.op().kept.0.as_ref().unwrap().new.len() <= AT_ONCE + 50);
+    }
+    assert_eq!(results(&mut h).len(), 5_000);
+    h.batch((0..50).map(|key| (keyed(key, 0), 2_000))).unwrap();
+    h.pause(&clock, Duration::from_secs(3_600)).unwrap();
+    assert_eq!(results(&mut h).len(), 50);
+    h.pause(&clock, Duration::from_secs(3_600)).unwrap();
+    assert_eq!((h.wakes_at(), results(&mut h)), (None, vec![]));
+}
+
+#[test]
 fn what_was_new_at_a_checkpoint_is_given_early_after_a_restore() {
     let op = || paned(tens().early_after(ms(50)), count());
     let mut before: Counting = OpHarness::new(op()).unwrap();
@@ -237,4 +257,200 @@ proptest! {
         let model = Early { batch, every: every.into(), since: BTreeMap::new() };
         agree(paned(window, both()), model, steps)?;
     }
+}
+
+/// Subtasks that have come to different times at one barrier, as they do when an input was idle for a while.
+#[test]
+fn each_subtask_gives_its_windows_once_though_another_is_behind() {
+    let keys = 0..40u64;
+    let records = |time: i64| keys.clone().map(move |key| (key, 1, time));
+    let run = |restored: bool| {
+        let op = paned(tens().allow_lateness(ms(20)), both());
+        let mut fleet = crate::fleet::Fleet::of(op, 2);
+        fleet.watermark(-100);
+        fleet.batch([1, 12].into_iter().flat_map(records));
+        fleet.watermark_of(0, 14);
+        fleet.watermark_of(1, 4);
+        let mut given = fleet.take();
+        if restored {
+            let saved = fleet.save();
+            fleet.restore(&saved, 2);
+            // Event time first comes to where it was.
+            fleet.watermark(2);
+            given.extend(fleet.take());
+        }
+        fleet.batch(records(9));
+        fleet.watermark(1_000);
+        given.extend(fleet.take());
+        crate::window::model::rows(given)
+    };
+    assert_eq!(run(true), run(false));
+}
+
+#[test]
+fn what_was_given_where_event_time_was_further_comes_again_whole() {
+    let keys = 0..40u64;
+    let records = |time: i64| keys.clone().map(move |key| (key, 1, time));
+    for discards in [false, true] {
+        let window = tens().allow_lateness(ms(20)).early_every(100);
+        let op = paned(if discards { window.discarding() } else { window }, both());
+        let mut fleet = crate::fleet::Fleet::of(op, 2);
+        fleet.watermark(-100);
+        fleet.batch(records(1));
+        fleet.watermark_of(0, 14);
+        fleet.watermark_of(1, 4);
+        let first: Vec<u64> = fleet.take().into_iter().map(|r| r.value.key).collect();
+        assert!((1..40).contains(&first.len()));
+        let saved = fleet.save();
+        fleet.restore(&saved, 1);
+        fleet.watermark(2);
+        assert!(fleet.take().is_empty());
+        fleet.batch(records(5));
+        fleet.watermark(14);
+        let given = fleet.take();
+        assert_eq!(given.len(), 40);
+        for result in given {
+            let was_given = first.contains(&result.value.key);
+            let covers = if discards && was_given { 1 } else { 2 };
+            assert_eq!(result.value.value.0, covers);
+            assert_eq!(result.value.pane, pane(was_given.into(), Timing::OnTime));
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_for_late_records_must_lie_as_windows_do() {
+    let mut before = counting(tens().allow_lateness(ms(5)));
+    before.send(keyed(1, 0), 7).unwrap();
+    before.watermark(9).unwrap();
+    assert_eq!(results(&mut before).len(), 1);
+    let saved = before.save(1).unwrap();
+    let restored =
+        |window| OpHarness::<Keyed<u64, i64>, _>::restored(paned(window, count()), &[&saved], 0, 1);
+    let refused = restored(Tumbling::of(ms(20)).allow_lateness(ms(5))).map(drop).unwrap_err().chain();
+    assert!(refused.contains("the job declares"), "{refused}");
+    // Less lateness forgets it sooner.
+    let mut after: Counting = restored(tens().allow_lateness(ms(1))).unwrap();
+    after.watermark(10).unwrap();
+    after.send(keyed(1, 0), 8).unwrap();
+    assert_eq!(results(&mut after), []);
+}
+
+#[test]
+fn what_a_former_version_had_given_is_not_given_again() {
+    for lateness in [20, 0] {
+        let mut before = counting(tens().allow_lateness(ms(20)));
+        before.batch([(keyed(1, 0), 5), (keyed(2, 0), 12)]).unwrap();
+        // There, what was given stayed where it was.
+        before.op().watermark = Watermark(15);
+        let saved = before.save(1).unwrap();
+        let window = tens().early_every(100).allow_lateness(ms(lateness));
+        let mut after: Counting = OpHarness::restored(paned(window, count()), &[&saved], 0, 1).unwrap();
+        after.watermark(16).unwrap();
+        assert_eq!(results(&mut after), []);
+        after.send(keyed(1, 0), 6).unwrap();
+        let late = if lateness > 0 { vec![(1, 0, 2, pane(1, Timing::Late))] } else { vec![] };
+        assert_eq!(results(&mut after), late);
+        after.watermark(1_000).unwrap();
+        assert_eq!(results(&mut after), [(2, 10, 1, Pane::ONLY)]);
+    }
+}
+
+#[test]
+fn a_life_that_allows_no_lateness_gives_nothing_again() {
+    let mut before = counting(tens().allow_lateness(ms(20)));
+    before.send(keyed(1, 0), 5).unwrap();
+    before.watermark(15).unwrap();
+    assert_eq!(results(&mut before).len(), 1);
+    let saved = before.save(1).unwrap();
+    let op = paned(tens().early_every(100), count());
+    let mut after: Counting = OpHarness::restored(op, &[&saved], 0, 1).unwrap();
+    after.watermark(16).unwrap();
+    after.end(EndKind::Flush).unwrap();
+    assert_eq!(results(&mut after), []);
+}
+
+/// How many entries of a window are in the part of memory that is written next.
+fn live(spaces: &mut Spaces<u64, Paned<u64>>, start: i64) -> String {
+    let space = spaces.get(start).expect("it is open");
+    let shown = format!("{:?}", spaces.map(space));
+    shown.split_once(" live").map_or(shown.clone(), |(live, _)| live.to_owned())
+}
+
+fn is_bounded(h: &mut Counting) {
+    let kept = h.op().kept.0.as_ref().unwrap();
+    assert!(kept.taken.capacity() <= 2 * AT_ONCE, "not the whole window at once: {}", kept.taken.capacity());
+    let cx = h.op().cx.0.clone().unwrap();
+    let used = cx.store().unwrap().cached_bytes();
+    assert!(used >= MANY as usize * 16, "what was moved counts in the budget: {used}");
+}
+
+const MANY: u64 = 10_000;
+
+#[test]
+fn what_a_former_version_had_given_is_put_aside_in_pieces_and_within_the_budget() {
+    let mut before = counting(tens().allow_lateness(ms(20)));
+    before.batch((0..MANY).map(|key| (keyed(key, 0), 5))).unwrap();
+    before.op().watermark = Watermark(15);
+    let saved = before.save(1).unwrap();
+    let op = paned(tens().allow_lateness(ms(20)), count());
+    let mut after: Counting = OpHarness::restored(op, &[&saved], 0, 1).unwrap();
+    is_bounded(&mut after);
+    after.watermark(16).unwrap();
+    after.batch((0..MANY).map(|key| (keyed(key, 0), 6))).unwrap();
+    let given = results(&mut after);
+    assert_eq!(given.len() as u64, MANY);
+    assert!(given.iter().all(|(_, _, n, of)| (*n, *of) == (2, pane(1, Timing::Late))));
+}
+
+#[test]
+fn what_comes_again_whole_is_opened_in_pieces_and_within_the_budget() {
+    let mut before = counting(tens().allow_lateness(ms(20)));
+    before.batch((0..MANY).map(|key| (keyed(key, 0), 5))).unwrap();
+    before.watermark(14).unwrap();
+    assert_eq!(results(&mut before).len() as u64, MANY);
+    // Another subtask was behind.
+    before.op().watermark = Watermark(4);
+    let saved = before.save(1).unwrap();
+    let op = paned(tens().allow_lateness(ms(20)), count());
+    let mut after: Counting = OpHarness::restored(op, &[&saved], 0, 1).unwrap();
+    is_bounded(&mut after);
+    after.watermark(14).unwrap();
+    let given = results(&mut after);
+    assert_eq!(given.len() as u64, MANY);
+    assert!(given.iter().all(|(_, _, n, of)| (*n, *of) == (1, pane(1, Timing::OnTime))));
+}
+
+#[test]
+fn what_is_kept_for_late_records_is_fetched_for_the_batch() {
+    let op = || paned(tens().allow_lateness(ms(20)), count());
+    let mut before: Counting = OpHarness::new(op()).unwrap();
+    before.batch((0..9).map(|key| (keyed(key, 0), 5))).unwrap();
+    before.watermark(12).unwrap();
+    assert_eq!(results(&mut before).len(), 9);
+    let saved = before.save(1).unwrap();
+    let mut after: Counting = OpHarness::restored(op(), &[&saved], 0, 1).unwrap();
+    after.watermark(12).unwrap();
+    let late = || (0..5).map(|key| (keyed(key, 0), 6));
+    after.prefetch(late()).unwrap();
+    assert_eq!(live(&mut after.op().kept.0.as_mut().unwrap().given, 0), "StateMap(5");
+    after.batch(late()).unwrap();
+    assert_eq!(results(&mut after), (0..5).map(|key| (key, 0, 2, pane(1, Timing::Late))).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_key_with_a_late_result_of_a_former_version_goes_on_where_its_window_is_open_again() {
+    let mut before = counting(tens().allow_lateness(ms(20)));
+    before.send(keyed(1, 0), 5).unwrap();
+    let kept = before.op().kept.0.as_mut().unwrap();
+    let place = kept.panes.last().unwrap().find(key_hash(&1u64), &1).unwrap().unwrap();
+    let paned_1 = kept.panes.last().unwrap().at(place);
+    (paned_1.after, paned_1.panes, paned_1.since) = (true, 2, 0);
+    let saved = before.save(1).unwrap();
+    let op = paned(tens().allow_lateness(ms(20)), count());
+    let mut after: Counting = OpHarness::restored(op, &[&saved], 0, 1).unwrap();
+    after.watermark(4).unwrap();
+    after.send(keyed(1, 0), 6).unwrap();
+    after.watermark(14).unwrap();
+    assert_eq!(results(&mut after), [(1, 0, 2, pane(2, Timing::OnTime))]);
 }

@@ -65,7 +65,7 @@ impl<K: Key, A: State> Panes<K, A> {
     }
 
     /// The window that is kept under `start`, which is its start whatever cuts say: so closing it always closes that one.
-    fn window_from(&self, start: i64) -> TimeWindow {
+    pub(crate) fn window_from(&self, start: i64) -> TimeWindow {
         TimeWindow { start: EventTime(start), ..self.cuts.window_of(EventTime(start)) }
     }
 
@@ -87,6 +87,11 @@ impl<K: Key, A: State> Panes<K, A> {
         self.last = None;
     }
 
+    /// If what was used last is over it takes no more records, though it is still open.
+    pub(crate) fn forget_last_if_over(&mut self, watermark: Watermark) {
+        self.last = self.last.filter(|(window, _)| !window.is_over(watermark));
+    }
+
     /// The open windows, in order.
     pub(crate) fn windows(&self) -> impl Iterator<Item = (TimeWindow, Space)> + '_ {
         self.spaces.namespaces().map(|(start, space)| (self.window_from(start), space))
@@ -97,18 +102,19 @@ impl<K: Key, A: State> Panes<K, A> {
     /// # Errors
     /// It cannot be read.
     pub(crate) fn prefetch<T>(&mut self, records: &[Record<Keyed<K, T>>]) -> Result<()> {
-        let mut rest = records;
-        while let Some(first) = rest.first() {
-            let window = self.cuts.window_of(first.time);
-            let run = rest.iter().take_while(|r| window.contains(r.time)).count().max(1);
-            let (of_window, others) = rest.split_at(run);
-            rest = others;
-            if let Some(space) = self.spaces.get(window.start.0) {
-                let keys = of_window.iter().map(|r| (r.value.hash, &r.value.key));
-                self.spaces.map(space).prefetch(keys)?;
-            }
-        }
-        Ok(())
+        prefetch(&self.cuts, &mut self.spaces, records)
+    }
+
+    /// Fetches what `spaces`, which are windows by their start as these here, keep of the keys of these records.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn prefetch_in<T>(
+        &self,
+        spaces: &mut Spaces<K, A>,
+        records: &[Record<Keyed<K, T>>],
+    ) -> Result<()> {
+        prefetch(&self.cuts, spaces, records)
     }
 
     /// The window that ends first, if it is over.
@@ -142,4 +148,22 @@ impl<K: Key, A: State> Panes<K, A> {
         keep_layout(&self.layout, into);
         Ok(())
     }
+}
+
+fn prefetch<K: Key, A: State, T>(
+    cuts: &Cuts,
+    spaces: &mut Spaces<K, A>,
+    records: &[Record<Keyed<K, T>>],
+) -> Result<()> {
+    let mut rest = records;
+    while let Some(first) = rest.first() {
+        let window = cuts.window_of(first.time);
+        let run = rest.iter().take_while(|r| window.contains(r.time)).count().max(1);
+        let (of_window, others) = rest.split_at(run);
+        rest = others;
+        if let Some(space) = spaces.get(window.start.0) {
+            spaces.map(space).prefetch(of_window.iter().map(|r| (r.value.hash, &r.value.key)))?;
+        }
+    }
+    Ok(())
 }

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use weir_engine::EventTime;
 
 use crate::window::assign::checked_ms;
+use crate::window::cuts::{Declared, Layout};
+use crate::window::giving::{Giving, When};
 use crate::window::{TimeWindow, WindowError};
 
 /// How long a session stays open after a record. Implemented by what [`Session::gap`] and [`Session::gap_by`] make.
@@ -70,14 +72,20 @@ impl<T, F: Fn(&T) -> Duration + Clone + Send + 'static> Gap<T> for GapBy<F> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session<G = FixedGap> {
     pub(crate) gap: G,
-    pub(crate) lateness: Duration,
+    giving: Giving,
+}
+
+impl<G> Session<G> {
+    fn of(gap: G) -> Self {
+        Session { gap, giving: Giving::default() }
+    }
 }
 
 impl Session<FixedGap> {
     /// A session ends this long after its last record: a whole, positive number of milliseconds. Anything else fails the
     /// start of the job.
     pub fn gap(gap: Duration) -> Self {
-        Session { gap: FixedGap(gap), lateness: Duration::ZERO }
+        Session::of(FixedGap(gap))
     }
 }
 
@@ -93,7 +101,7 @@ impl<F> Session<GapBy<F>> {
     where
         F: Fn(&T) -> Duration + Clone + Send + 'static,
     {
-        Session { gap: GapBy(gap), lateness: Duration::ZERO }
+        Session::of(GapBy(gap))
     }
 }
 
@@ -102,18 +110,55 @@ impl<G> Session<G> {
     /// gives a new result at once.
     #[must_use]
     pub fn allow_lateness(mut self, lateness: Duration) -> Self {
-        self.lateness = lateness;
+        self.giving.lateness = lateness;
         self
     }
 
-    /// The lateness that is allowed, if everything can be.
-    pub(crate) fn check<T>(&self) -> Result<i64, WindowError>
+    /// Gives an early result of a session after every `records` of it that came since its last result. It covers the session so far,
+    /// which may grow, and be merged with another, after it: its bounds are those that the session has by then.
+    #[must_use]
+    pub fn early_every(mut self, records: u32) -> Self {
+        self.giving.every = Some(records);
+        self
+    }
+
+    /// Gives early results this long, by the job's clock, after something new has come: of every session that has anything new by then.
+    /// What depends on the clock comes out otherwise when records are processed again after a failure; the on-time results do not.
+    #[must_use]
+    pub fn early_after(mut self, time: Duration) -> Self {
+        self.giving.after = Some(time);
+        self
+    }
+
+    /// Each result covers only what has come since the one before, so that they add up to the whole; there is none, on time either, when
+    /// nothing has.
+    #[must_use]
+    pub fn discarding(mut self) -> Self {
+        self.giving.discards = true;
+        self
+    }
+
+    pub(crate) fn gives_updates(&self) -> bool {
+        self.giving.gives_updates()
+    }
+
+    pub(crate) fn gives_parts(&self) -> bool {
+        self.giving.gives_parts()
+    }
+
+    /// What holds, if everything can be.
+    pub(crate) fn check<T>(&self) -> Result<When, WindowError>
     where
         G: Gap<T>,
     {
         self.gap.check()?;
-        checked_ms("lateness", self.lateness, 0)
+        self.giving.check()
     }
+}
+
+/// What a checkpoint says of when sessions give results.
+pub(crate) fn session_layout(when: &When) -> Layout {
+    vec![("discards", Declared::Ms(when.discards.into()))]
 }
 
 /// From the first to the last moment of a session, both in it.
@@ -155,8 +200,12 @@ pub(crate) struct Open<A> {
     pub(crate) acc: A,
     /// How many results it has given.
     pub(crate) panes: u32,
+    /// How many records came since the last; what is more than fits makes no difference.
+    pub(crate) since: u32,
     /// It has given the result of the span that it has, and waits for late records.
     pub(crate) given: bool,
+    /// It is among what is to be given early by the clock.
+    pub(crate) listed: bool,
     /// A timer of the key that looks at it. It is not moved at every record, so it may come too early; then it is set anew.
     pub(crate) timer: i64,
 }
@@ -207,6 +256,17 @@ impl<A: Clone> Sessions<A> {
     pub(crate) fn push(&mut self, open: Open<A>) {
         self.more.push(open);
     }
+
+    /// All of them.
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut Open<A>> {
+        std::iter::once(&mut self.one).chain(&mut self.more)
+    }
+
+    /// True when some session is, or should be, among what is to be given early by the clock.
+    pub(crate) fn is_listed(&self) -> bool {
+        let all = std::iter::once(&self.one).chain(&self.more);
+        all.into_iter().any(|open| open.listed || (open.since > 0 && !open.given))
+    }
 }
 
 #[cfg(test)]
@@ -236,12 +296,12 @@ mod tests {
     fn e16_a_gap_of_nothing_is_named() {
         let error = Session::gap(Duration::ZERO).check::<i64>().unwrap_err().to_string();
         assert!(error.contains("window gap"), "{error}");
-        assert_eq!(Session::gap(Duration::from_millis(1)).check::<i64>(), Ok(0));
+        assert_eq!(Session::gap(Duration::from_millis(1)).check::<i64>(), Ok(When::default()));
     }
 
     #[test]
     fn one_record_may_join_two_sessions() {
-        let open = |span| Open { span, acc: (), panes: 0, given: false, timer: 0 };
+        let open = |span| Open { span, acc: (), panes: 0, since: 0, given: false, listed: false, timer: 0 };
         let mut sessions = Sessions::of(open(span(0, 10)));
         sessions.push(open(span(15, 10)));
         assert_eq!(sessions.merged(span(9, 6)), Span { start: 0, last: 14 });

@@ -1,13 +1,16 @@
 //! The session window operator: the sessions of each key, which grow, merge, and are given when they are over.
-// HOT: one probe per record that belongs to the only session of its key. No allocation, lock, log or clock, nor a timer.
+//! (over 400 lines: one state per session, which early, on-time and late results share)
+// HOT: one probe per record that belongs to the only session of its key. No allocation, lock or log, nor a timer; the clock is read once per batch at most.
 
 use std::fmt;
 
 use weir_engine::{
-    Barrier, Collector, Data, EndKind, EventTime, Key, KeyHash, Keyed, Operator, OperatorContext, Record,
-    Result, SideSlot, SignalPort, Watermark,
+    Barrier, Collector, Data, EndKind, EventTime, HeldSignal, Key, KeyHash, Keyed, Operator, OperatorContext,
+    Record, Result, SideSlot, SignalPort, Watermark,
 };
-use weir_state::keyed::{State, StateMap, Table};
+use weir_state::key_hash;
+use weir_state::keyed::{State, StateMap, Table, Tour};
+use weir_state::schema::Schema;
 use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
@@ -15,7 +18,10 @@ use crate::late::{Late, no_event_time};
 use crate::opened::Opened;
 use crate::progress;
 use crate::timers::{Due, Timers};
-use crate::window::session::{Gap, Open, Session, Sessions, Span};
+use crate::window::cuts::{check_kept, keep_layout};
+use crate::window::giving::When;
+use crate::window::held::{Held, gives_in_parts};
+use crate::window::session::{Gap, Open, Session, Sessions, Span, session_layout};
 use crate::window::tumbling::{AT_ONCE, not_open};
 use crate::window::{Pane, WindowResult};
 
@@ -26,9 +32,11 @@ use crate::window::{Pane, WindowResult};
 /// session begins and looks again when it comes, so that a record costs none; a key that goes on and on is looked at about
 /// once per gap. A session is forgotten when it is over and no late record is allowed any more. Checkpoints write what
 /// changed since the one before. The gap and the allowed lateness may change between lives of a job: what is open keeps the
-/// end it had.
+/// end it had. Whether results are discarded cannot while sessions are open.
 ///
-/// *Order*: sessions are given in the order they end. The time of a result is the last millisecond of its session.
+/// *Order*: sessions are given in the order they end; with many at once, that of a key may come sooner when a record of it comes
+/// between. The time of a result is the last millisecond of its session. Many are given in parts, as by a
+/// [`TumblingAggregate`](crate::window::TumblingAggregate).
 ///
 /// *Late records*: a record is late when the session that it belongs to, once merged with what is open, is over. It changes
 /// nothing, opens no session, goes to the late output if that is read, and is counted as `late_records` in any case. With
@@ -36,12 +44,16 @@ use crate::window::{Pane, WindowResult};
 /// result at once ([`Timing::Late`](crate::window::Timing::Late)). One that joins a session which was given to one that is
 /// still open makes one of both, with the number of results that the first has had: what was given under the old bounds is
 /// part of what comes then.
+///
+/// *Early results* of a session, with `early_every` and `early_after`, are numbered and timed like the others
+/// ([`Timing::Early`](crate::window::Timing::Early)); the key of one with something new is listed in memory until it is given by the clock.
 pub struct SessionAggregate<K: Key, T: Data, G, A: Aggregate<T>> {
     window: Session<G>,
     aggregate: A,
     kept: Opened<Kept<K, A::Acc>>,
-    lateness: i64,
+    rules: When,
     watermark: Watermark,
+    held: Held,
     cx: Opened<OperatorContext>,
     late: Late<T>,
 }
@@ -50,6 +62,10 @@ struct Kept<K, A> {
     table: StateMap<K, Sessions<A>>,
     timers: Timers<K>,
     taken: Vec<Open<A>>,
+    /// Keys with something new; only with `early_after`.
+    new: Vec<(KeyHash, K)>,
+    /// When they are to be given.
+    due: Option<i64>,
 }
 
 impl<K: Key, A: State> Kept<K, A> {
@@ -83,6 +99,39 @@ impl<K: Key, A: State> Kept<K, A> {
     }
 }
 
+impl<K: Key, A: State> Kept<K, A> {
+    /// Looks at sessions of a key: gives those that are over by `time`, forgets those that nothing can change any more.
+    #[expect(clippy::too_many_arguments, reason = "what a session is looked at by, and where it goes")]
+    fn look_at<T, G: Aggregate<T, Acc = A>>(
+        &mut self,
+        hash: KeyHash,
+        key: &K,
+        looks_at: impl FnMut(&Open<A>) -> bool,
+        time: i64,
+        rules: &When,
+        aggregate: &G,
+        out: &mut impl Collector<WindowResult<K, G::Out>>,
+    ) -> Result<()> {
+        self.take_if(hash, key, looks_at)?;
+        let mut looked_at = std::mem::take(&mut self.taken);
+        looked_at.sort_unstable_by_key(|open| open.span.last);
+        for mut open in looked_at.drain(..) {
+            if !open.given && open.span.last <= time {
+                open.given = true;
+                if !rules.discards || open.since > 0 {
+                    give(aggregate, rules, key, &mut open, Pane::on_time, out)?;
+                }
+            }
+            if !open.given || open.wanted(rules.lateness) > time {
+                open.timer = i64::MAX;
+                self.put(hash, key, open, rules.lateness)?;
+            }
+        }
+        self.taken = looked_at;
+        Ok(())
+    }
+}
+
 impl<A> Open<A> {
     /// When something is to be done about it.
     fn wanted(&self, lateness: i64) -> i64 {
@@ -100,8 +149,9 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> SessionAggregate<K, T, G, A> {
             window,
             aggregate,
             kept: Opened(None),
-            lateness: 0,
+            rules: When::default(),
             watermark: Watermark::MIN,
+            held: Held::default(),
             cx: Opened(None),
             late,
         }
@@ -120,11 +170,17 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> SessionAggregate<K, T, G, A> {
         }
         let Record { value: Keyed { hash, key, value }, time } = record;
         let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
+        if self.held.waits() {
+            // Sessions that are over take nothing in, though their turn has not come: the turn of this key's is now.
+            let (now, rules) = (self.watermark.0, self.rules);
+            let is_over = |open: &Open<A::Acc>| open.wanted(rules.lateness) <= now;
+            kept.look_at(hash, &key, is_over, now, &rules, &self.aggregate, out)?;
+        }
         let merged = match kept.table.find(hash, &key)? {
             Some(place) => kept.table.peek(place).merged(span),
             None => span,
         };
-        if merged.last.saturating_add(self.lateness) <= self.watermark.0 {
+        if merged.last.saturating_add(self.rules.lateness) <= self.watermark.0 {
             return self.late.take(Record { value, time });
         }
         kept.take_if(hash, &key, |open| open.span.overlaps(span))?;
@@ -133,25 +189,88 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> SessionAggregate<K, T, G, A> {
             self.aggregate.merge(&mut all.acc, part.acc);
             all.panes = all.panes.max(part.panes);
             all.timer = all.timer.min(part.timer);
+            all.since = all.since.saturating_add(part.since);
+            all.listed |= part.listed;
             all
         });
-        let new = || Open { span, acc: self.aggregate.create(), panes: 0, given: false, timer: i64::MAX };
+        let new = || {
+            let acc = self.aggregate.create();
+            Open { span, acc, panes: 0, since: 0, given: false, listed: false, timer: i64::MAX }
+        };
         let mut open = joined.unwrap_or_else(new);
         open.span = merged;
         self.aggregate.add(&mut open.acc, &value);
+        open.since = open.since.saturating_add(1);
         open.given = merged.last <= self.watermark.0;
         if open.given {
-            give(&self.aggregate, &key, &mut open, Pane::late, out)?;
+            give(&self.aggregate, &self.rules, &key, &mut open, Pane::late, out)?;
+        } else {
+            if self.rules.after.is_some() && !open.listed {
+                open.listed = true;
+                kept.new.push((hash, key.clone()));
+            }
+            if self.rules.is_due(open.since) {
+                give(&self.aggregate, &self.rules, &key, &mut open, Pane::early, out)?;
+            }
         }
-        kept.put(hash, &key, open, self.lateness)
+        kept.put(hash, &key, open, self.rules.lateness)
     }
 
-    /// Gives the sessions that are over by `until`.
-    fn fire(&mut self, until: i64, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<()> {
+    /// Gives early what is new, if it is time for that.
+    fn give_new(&mut self, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<()> {
         let (Some(kept), Some(cx)) = (&mut self.kept.0, &self.cx.0) else { return Err(not_open()) };
-        kept.timers.advance(until);
+        let Some(after) = self.rules.after.filter(|_| !kept.new.is_empty()) else { return Ok(()) };
+        let now = cx.clock().now_ms();
+        // A clock that was set back must not put it off for long.
+        let due = kept.due.get_or_insert(now.saturating_add(after));
+        *due = (*due).min(now.saturating_add(after));
+        if now < *due {
+            return Ok(());
+        }
+        kept.due = None;
+        let Kept { table, new, .. } = kept;
+        for (given, (hash, key)) in new.drain(..).enumerate() {
+            if given % AT_ONCE == AT_ONCE - 1 {
+                cx.not_cancelled()?;
+            }
+            let Some(place) = table.find(hash, &key)? else { continue };
+            for open in table.at(place).each() {
+                open.listed = false;
+                // Those that are over give their result on time when it is their turn.
+                if open.since > 0 && !open.given && open.span.last > self.watermark.0 {
+                    give(&self.aggregate, &self.rules, &key, open, Pane::early, out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives what this turn may of what comes before the first signal that waits; that signal when all of it was given.
+    #[inline(never)]
+    fn give(&mut self, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<Option<HeldSignal>> {
+        let Some(until) = self.held.until() else { return Ok(self.held.next()) };
+        // While the last watermark fires no timer can be set, and what is looked at too early wants another.
+        let all = self.fire(until.0.min(i64::MAX - 1), out)?
+            && (until < Watermark::MAX || self.fire(i64::MAX, out)?);
+        if !all {
+            return Ok(None);
+        }
+        self.kept.0.as_mut().map_or(Ok(()), Kept::batch_end)?;
+        Ok(self.held.next())
+    }
+
+    /// Gives the sessions that are over by `until`; false when there are more than this turn may give.
+    fn fire(&mut self, until: i64, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<bool> {
+        let (Some(kept), Some(cx)) = (&mut self.kept.0, &self.cx.0) else { return Err(not_open()) };
+        if !kept.timers.is_advancing() {
+            kept.timers.advance(until);
+        }
         let mut fired = 0usize;
-        while let Some(Due { time, hash, key }) = kept.timers.next_due() {
+        loop {
+            if self.held.is_spent() && kept.timers.soon_due(1).next().is_some() {
+                return Ok(false);
+            }
+            let Some(Due { time, hash, key }) = kept.timers.next_due() else { return Ok(true) };
             if fired.is_multiple_of(AT_ONCE) {
                 // Nothing of what is given may reach a channel, which would hear it too.
                 cx.not_cancelled()?;
@@ -161,28 +280,17 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> SessionAggregate<K, T, G, A> {
                 kept.table.prefetch(soon.iter().map(|(hash, key)| (*hash, key)))?;
             }
             fired += 1;
-            kept.take_if(hash, &key, |open| open.timer <= time.0)?;
-            let mut looked_at = std::mem::take(&mut kept.taken);
-            looked_at.sort_unstable_by_key(|open| open.span.last);
-            for mut open in looked_at.drain(..) {
-                if !open.given && open.span.last <= time.0 {
-                    open.given = true;
-                    give(&self.aggregate, &key, &mut open, Pane::on_time, out)?;
-                }
-                if !open.given || open.wanted(self.lateness) > time.0 {
-                    open.timer = i64::MAX;
-                    kept.put(hash, &key, open, self.lateness)?;
-                }
-            }
-            kept.taken = looked_at;
+            self.held.gave(1);
+            let looks_at = |open: &Open<A::Acc>| open.timer <= time.0;
+            kept.look_at(hash, &key, looks_at, time.0, &self.rules, &self.aggregate, out)?;
         }
-        Ok(())
     }
 }
 
 /// Gives what a session has come to.
 fn give<K: Key, T, A: Aggregate<T>>(
     aggregate: &A,
+    rules: &When,
     key: &K,
     open: &mut Open<A::Acc>,
     pane: fn(u32) -> Pane,
@@ -190,8 +298,11 @@ fn give<K: Key, T, A: Aggregate<T>>(
 ) -> Result<()> {
     let pane = pane(open.panes);
     open.panes = open.panes.saturating_add(1);
+    open.since = 0;
     let window = open.span.window();
-    let value = aggregate.result(open.acc.clone());
+    let acc =
+        if rules.discards { std::mem::replace(&mut open.acc, aggregate.create()) } else { open.acc.clone() };
+    let value = aggregate.result(acc);
     out.emit(Record { value: WindowResult { key: key.clone(), window, value, pane }, time: window.last() })
 }
 
@@ -209,20 +320,40 @@ impl<K: Key, T: Data, G, A: Aggregate<T>> fmt::Debug for SessionAggregate<K, T, 
 
 impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> Operator<Keyed<K, T>> for SessionAggregate<K, T, G, A> {
     type Out = WindowResult<K, A::Out>;
+    const HOLDS_SIGNALS: bool = true;
+    const RELEASES_BETWEEN_BATCHES: bool = true;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
-        self.lateness = self.window.check::<T>()?;
+        self.rules = self.window.check::<T>()?;
         let store = cx.store()?;
-        let table = store.state_map(Table::new("sessions"))?;
+        // Of version 1 were sessions without early results.
+        let table = Table::new("sessions").schema(Schema::starting_at(2));
+        let mut table: StateMap<K, Sessions<A::Acc>> = store.state_map(table)?;
+        if cx.is_restored() {
+            let mut start = None;
+            table.visit_some(&mut Tour::default(), 1, |_, sessions| start = Some(sessions.one.span.start))?;
+            start.map_or(Ok(()), |start| check_kept(cx, &session_layout(&self.rules), start))?;
+        }
         let timers = Timers::open(&store, "timers")?;
-        self.kept = Opened(Some(Kept { table, timers, taken: Vec::new() }));
+        let mut kept = Kept { table, timers, taken: Vec::new(), new: Vec::new(), due: None };
+        if self.rules.after.is_some() && cx.is_restored() {
+            let new = &mut kept.new;
+            kept.table.for_each(|key, sessions| {
+                if sessions.is_listed() {
+                    new.push((key_hash(key), key.clone()));
+                }
+            })?;
+        }
+        self.kept = Opened(Some(kept));
         self.watermark = progress::restored(cx)?;
+        self.held = Held::restored(cx, self.watermark);
         self.cx = Opened(Some(cx.clone()));
         self.late.open(cx);
         Ok(())
     }
 
     fn prefetch(&mut self, batch: &[Record<Keyed<K, T>>]) -> Result<()> {
+        self.held.comes(batch.len());
         let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
         Ok(kept.table.prefetch(batch.iter().map(|r| (r.value.hash, &r.value.key)))?)
     }
@@ -235,55 +366,62 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> Operator<Keyed<K, T>> for Sess
         if let Some(place) = kept.table.find(*hash, key)?
             && let Some(open) = kept.table.at(place).only()
             && !open.given
+            && open.span.last > self.watermark.0
             && open.span.overlaps(span)
             && record.time != EventTime::NONE
         {
             // It is not over, and only gets longer: its timer comes soon enough.
             open.span = open.span.and(span);
             self.aggregate.add(&mut open.acc, value);
+            open.since = open.since.saturating_add(1);
+            if self.rules.after.is_some() && !open.listed {
+                open.listed = true;
+                kept.new.push((*hash, key.clone()));
+            }
+            if self.rules.is_due(open.since) {
+                return give(&self.aggregate, &self.rules, key, open, Pane::early, out);
+            }
             return Ok(());
         }
         self.elsewhere(record, span, out)
     }
 
-    fn on_batch_end(&mut self, _: &mut impl Collector<Self::Out>) -> Result<()> {
+    fn on_batch_end(&mut self, out: &mut impl Collector<Self::Out>) -> Result<()> {
         self.late.count();
+        self.held.batch_end();
+        self.give_new(out)?;
         self.kept.0.as_mut().map_or(Ok(()), Kept::batch_end)
     }
 
-    fn on_quiet(&mut self, _: &mut impl Collector<Self::Out>) -> Result<()> {
+    fn on_quiet(&mut self, out: &mut impl Collector<Self::Out>) -> Result<()> {
+        self.held.quiet();
+        self.give_new(out)?;
         self.kept.0.as_mut().map_or(Ok(()), Kept::batch_end)
     }
 
-    fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<Self::Out>) -> Result<()> {
+    fn wakes_at(&self) -> Option<i64> {
+        self.kept.0.as_ref().and_then(|kept| kept.due)
+    }
+
+    fn on_watermark(&mut self, watermark: Watermark, _: &mut impl Collector<Self::Out>) -> Result<()> {
         // After a restore event time first comes to where it was.
-        if watermark <= self.watermark {
-            return Ok(());
-        }
-        self.watermark = watermark;
-        // While the last watermark fires no timer can be set, and what is looked at too early wants another.
-        self.fire(watermark.0.min(i64::MAX - 1), out)?;
-        if watermark == Watermark::MAX {
-            self.fire(i64::MAX, out)?;
-        }
-        self.kept.0.as_mut().map_or(Ok(()), Kept::batch_end)
+        self.watermark = self.watermark.max(watermark);
+        Ok(())
     }
+
+    fn hold(&mut self, signal: HeldSignal) {
+        self.held.hold(signal);
+    }
+
+    gives_in_parts!();
 
     fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
         let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
         kept.table.freeze(into)?;
         kept.timers.freeze(into);
-        progress::keep(self.watermark, into);
+        keep_layout(&session_layout(&self.rules), into);
+        self.held.keep(self.watermark, into);
         Ok(())
-    }
-
-    fn on_end(&mut self, _: EndKind, _: &mut impl Collector<Self::Out>) -> Result<()> {
-        self.late.count();
-        Ok(())
-    }
-
-    fn sides(&mut self) -> Option<&mut dyn SignalPort> {
-        self.late.signals()
     }
 }
 

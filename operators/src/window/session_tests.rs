@@ -1,4 +1,5 @@
 //! Sessions against plain computations, over saves, losses and restores; and the cases of merging and of late records.
+//! (over 400 lines: one oracle, and the cases that it does not meet)
 
 use super::*;
 use crate::aggregate::{Count, count};
@@ -8,8 +9,9 @@ use crate::window::model::{Model, Row, agree, both, rows, steps};
 use crate::window::session::{FixedGap, GapBy};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
-use weir_engine::testkit::{OpHarness, SideProbe, context};
+use weir_engine::testkit::{ManualClock, OpHarness, SideProbe, context, context_by};
 use weir_state::key_hash;
 
 fn ms(n: i64) -> Duration {
@@ -221,11 +223,95 @@ fn keep_gives_nothing_and_what_is_kept_goes_on() {
     assert_eq!(results(&mut h), [(3, 13, 1)]);
 }
 
+#[test]
+fn early_results_of_sessions_come_by_the_clock() {
+    let clock = ManualClock::at(0);
+    let cx = context_by(Arc::new(clock.clone()), "under-test", 0, 1);
+    let op = sessions(Session::gap(ms(10)).early_after(Duration::from_secs(1)), count());
+    let mut h = OpHarness::with(op.clone(), &cx).unwrap();
+    let take = |h: &mut Counting| -> Vec<_> {
+        let row = |r: Record<WindowResult<u64, u64>>| {
+            (r.value.window.end.0, r.value.key, r.value.value, r.value.pane)
+        };
+        let mut rows: Vec<_> = h.take().into_iter().map(row).collect();
+        rows.sort_unstable();
+        rows
+    };
+    let pane = |number, timing| Pane { number, timing };
+    h.batch([(keyed(1, 0), 0), (keyed(1, 0), 5), (keyed(2, 0), 3), (keyed(1, 0), 50)]).unwrap();
+    h.pause(&clock, Duration::from_millis(999)).unwrap();
+    assert_eq!(take(&mut h), []);
+    h.pause(&clock, Duration::from_millis(1)).unwrap();
+    let early = pane(0, Timing::Early);
+    assert_eq!(take(&mut h), [(13, 2, 1, early), (15, 1, 2, early), (60, 1, 1, early)]);
+    h.pause(&clock, Duration::from_secs(10)).unwrap();
+    assert_eq!(take(&mut h), [], "nothing is new");
+    h.batch([(keyed(1, 0), 7), (keyed(2, 0), 4)]).unwrap();
+    let saved = h.save(1).unwrap();
+    h.watermark(13).unwrap();
+    h.pause(&clock, Duration::from_secs(1)).unwrap();
+    assert_eq!(take(&mut h), [(14, 2, 2, pane(1, Timing::OnTime)), (17, 1, 3, pane(1, Timing::Early))]);
+    h.end(EndKind::Flush).unwrap();
+    assert_eq!(take(&mut h), [(17, 1, 3, pane(2, Timing::OnTime)), (60, 1, 1, pane(1, Timing::OnTime))]);
+    // What was new at the checkpoint is still to be told of.
+    let mut h: Counting = OpHarness::restored(op, &[&saved], 0, 1).unwrap();
+    h.quiet_until(Duration::from_secs(30), "early results", |h| h.given() >= 2).unwrap();
+    assert_eq!(take(&mut h), [(14, 2, 2, pane(1, Timing::Early)), (17, 1, 3, pane(1, Timing::Early))]);
+    assert!(Session::gap(ms(1)).early_every(0).check::<i64>().is_err());
+    assert!(Session::gap(ms(1)).early_after(Duration::ZERO).check::<i64>().is_err());
+}
+
+#[test]
+fn each_session_is_listed_once_for_the_clock() {
+    let clock = ManualClock::at(0);
+    let cx = context_by(Arc::new(clock.clone()), "under-test", 0, 1);
+    let window = Session::gap(ms(10)).allow_lateness(ms(1_000)).early_every(2).early_after(ms(100));
+    let op = sessions(window, count());
+    let mut h: Counting = OpHarness::with(op.clone(), &cx).unwrap();
+    h.send(keyed(1, 0), 0).unwrap();
+    h.watermark(9).unwrap();
+    // Beside the one that waits for late records.
+    h.batch((0..101).map(|n| (keyed(1, 0), 20 + n / 20))).unwrap();
+    assert_eq!(h.op().kept.0.as_ref().map(|kept| kept.new.len()), Some(2));
+    let saved = h.save(1).unwrap();
+    assert_eq!(results(&mut h).len(), 1 + 50);
+    h.pause(&clock, ms(100)).unwrap();
+    assert_eq!(results(&mut h), [(20, 35, 101)]);
+    h.send(keyed(1, 0), 26).unwrap();
+    assert_eq!(h.op().kept.0.as_ref().map(|kept| kept.new.len()), Some(1));
+
+    let mut h: Counting = OpHarness::restored(op, &[&saved], 0, 1).unwrap();
+    assert_eq!(h.op().kept.0.as_ref().map(|kept| kept.new.len()), Some(1));
+    h.end(EndKind::Flush).unwrap();
+    assert_eq!(results(&mut h), [(20, 35, 101)]);
+}
+
+#[test]
+fn whether_results_are_discarded_cannot_change_under_open_sessions() {
+    for discards in [false, true] {
+        let op = |discards: bool| {
+            let window = Session::gap(ms(10)).early_every(2);
+            sessions(if discards { window.discarding() } else { window }, count())
+        };
+        let mut before: Counting = OpHarness::new(op(discards)).unwrap();
+        before.send(keyed(1, 0), 0).unwrap();
+        let open = before.save(1).unwrap();
+        let refused = Counting::restored(op(!discards), &[&open], 0, 1).map(drop).unwrap_err().chain();
+        assert!(refused.contains("discards"), "{refused}");
+        assert!(Counting::restored(op(discards), &[&open], 0, 1).is_ok());
+        before.watermark(9).unwrap();
+        let closed = before.save(2).unwrap();
+        assert!(Counting::restored(op(!discards), &[&closed], 0, 1).is_ok());
+    }
+}
+
 /// The rules of sessions, with lists instead of timers and caches.
 #[derive(Clone)]
 struct Plain {
     gap: i64,
     lateness: i64,
+    every: u32,
+    discards: bool,
     watermark: i64,
     open: Vec<PlainSession>,
 }
@@ -237,14 +323,18 @@ struct PlainSession {
     end: i64,
     total: (u64, i64),
     panes: u32,
+    since: u32,
     given: bool,
 }
 
 impl PlainSession {
-    fn give(&mut self, pane: fn(u32) -> Pane, rows: &mut Vec<Row>) {
+    fn give(&mut self, discards: bool, pane: fn(u32) -> Pane, rows: &mut Vec<Row>) {
         rows.push((self.end, self.start, self.key, self.total, pane(self.panes)));
         self.panes += 1;
-        self.given = true;
+        self.since = 0;
+        if discards {
+            self.total = (0, 0);
+        }
     }
 }
 
@@ -260,6 +350,7 @@ impl Model for Plain {
             end: time + self.gap,
             total: (1, value),
             panes: 0,
+            since: 1,
             given: false,
         };
         let (joined, apart): (Vec<_>, Vec<_>) =
@@ -269,6 +360,7 @@ impl Model for Plain {
             end: all.end.max(s.end),
             total: (all.total.0 + s.total.0, all.total.1 + s.total.1),
             panes: all.panes.max(s.panes),
+            since: all.since + s.since,
             ..all
         });
         if all.end - 1 + self.lateness <= self.watermark {
@@ -276,7 +368,10 @@ impl Model for Plain {
         }
         self.open = apart;
         if all.end - 1 <= self.watermark {
-            all.give(Pane::late, rows);
+            all.give(self.discards, Pane::late, rows);
+            all.given = true;
+        } else if all.since >= self.every {
+            all.give(self.discards, Pane::early, rows);
         }
         self.open.push(all);
     }
@@ -284,7 +379,10 @@ impl Model for Plain {
     fn advance(&mut self, to: i64, rows: &mut Vec<Row>) {
         self.watermark = to;
         for session in self.open.iter_mut().filter(|s| !s.given && s.end - 1 <= to) {
-            session.give(Pane::on_time, rows);
+            if !self.discards || session.since > 0 {
+                session.give(self.discards, Pane::on_time, rows);
+            }
+            session.given = true;
         }
         self.open.retain(|s| s.end - 1 + self.lateness > to);
     }
@@ -295,10 +393,19 @@ proptest! {
 
     #[test]
     fn sessions_agree_with_plain_rules(
-        steps in steps(8, 30, 60), gap in 1..25i64, lateness in prop_oneof![Just(0), 0..40i64]
+        steps in steps(8, 30, 60),
+        gap in 1..25i64,
+        lateness in prop_oneof![Just(0), 0..40i64],
+        every in prop_oneof![Just(None), (1..5u32).prop_map(Some)],
+        discards in any::<bool>(),
     ) {
-        let model = Plain { gap, lateness, watermark: -100, open: Vec::new() };
-        agree(sessions(Session::gap(ms(gap)).allow_lateness(ms(lateness)), both()), model, steps)?;
+        let every_one = every.unwrap_or(u32::MAX);
+        let model = Plain { gap, lateness, every: every_one, discards, watermark: -100, open: Vec::new() };
+        let mut window = Session::gap(ms(gap)).allow_lateness(ms(lateness));
+        if let Some(every) = every {
+            window = window.early_every(every);
+        }
+        agree(sessions(if discards { window.discarding() } else { window }, both()), model, steps)?;
     }
 
     /// With disorder within the tolerance sessions are what sorting all records gives, whatever happens meanwhile.

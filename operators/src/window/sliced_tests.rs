@@ -314,3 +314,34 @@ proptest! {
         agree(cumulating(window, both()), model, steps)?;
     }
 }
+
+/// Subtasks that have come to different times at one barrier, as they do when an input was idle for a while.
+#[test]
+fn each_subtask_goes_on_from_where_it_was_itself() {
+    let keys = 0..40u64;
+    let records = |time: i64| keys.clone().map(move |key| (key, 1, time));
+    let run = |restored: bool| {
+        let mut fleet = Fleet::of(sliding(Sliding::of(ms(10)).every(ms(5)), both()), 2);
+        fleet.watermark(-100);
+        fleet.batch([1, 3, 7, 12].into_iter().flat_map(records));
+        fleet.watermark_of(0, 14);
+        fleet.watermark_of(1, 4);
+        let mut given = fleet.take();
+        if restored {
+            let saved = fleet.save();
+            fleet.restore(&saved, 2);
+            // Event time first comes to where it was.
+            fleet.watermark_of(0, 2);
+            fleet.watermark_of(1, 1);
+            given.extend(fleet.take());
+        }
+        // Late for the one, in time for the other.
+        fleet.batch(records(9));
+        fleet.watermark(19);
+        fleet.batch(records(21));
+        fleet.watermark(1_000);
+        given.extend(fleet.take());
+        crate::window::model::rows(given)
+    };
+    assert_eq!(run(true), run(false));
+}

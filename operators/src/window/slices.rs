@@ -1,4 +1,5 @@
 //! Windows made of slices: which slice a time is in, which windows a slice is in, and when these are over. Pure arithmetic.
+//! (over 400 lines: two kinds of windows, each with what users may say of it)
 //!
 //! Boundaries are `i128`, so that nothing overflows near the ends of `i64`; what is given is cut there.
 
@@ -75,6 +76,11 @@ impl Sliding {
     pub fn emit_when_emptied(mut self) -> Self {
         self.emptied = true;
         self
+    }
+
+    /// Late records give windows again.
+    pub(crate) fn gives_updates(&self) -> bool {
+        !self.lateness.is_zero()
     }
 
     pub(crate) fn check(&self) -> Result<Slicing, WindowError> {
@@ -154,6 +160,11 @@ impl Cumulate {
     pub fn allow_lateness(mut self, lateness: Duration) -> Self {
         self.lateness = lateness;
         self
+    }
+
+    /// Late records give windows again.
+    pub(crate) fn gives_updates(&self) -> bool {
+        !self.lateness.is_zero()
     }
 
     pub(crate) fn check(&self) -> Result<Slicing, WindowError> {

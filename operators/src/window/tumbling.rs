@@ -4,8 +4,8 @@
 use std::fmt;
 
 use weir_engine::{
-    Barrier, Collector, Data, EndKind, EventTime, Key, Keyed, Operator, OperatorContext, Record, Result,
-    SideSlot, SignalPort, TaskError, Watermark,
+    Barrier, Collector, Data, EndKind, EventTime, HeldSignal, Key, Keyed, Operator, OperatorContext, Record,
+    Result, SideSlot, SignalPort, TaskError, Watermark,
 };
 use weir_state::store::Snapshot;
 
@@ -14,6 +14,7 @@ use crate::late::{Late, no_event_time};
 use crate::opened::Opened;
 use crate::progress;
 use crate::window::cuts::Cutting;
+use crate::window::held::{Held, gives_in_parts};
 use crate::window::panes::Panes;
 use crate::window::{Pane, WindowResult};
 
@@ -27,7 +28,8 @@ use crate::window::{Pane, WindowResult};
 /// cannot change while windows are open.
 ///
 /// *Order*: windows are given in the order they end, the keys of one window in an order that says nothing. The time of a
-/// result is the last millisecond of its window, so downstream it is never late.
+/// result is the last millisecond of its window, so downstream it is never late. Many are given in parts, between which the task
+/// reads on and barriers are served; the watermark goes on behind the last. A restore gives what was left, and only that.
 ///
 /// *Late records*, those whose window is over, change no result: they go to the late output if that is read, and are
 /// counted as `late_records` in any case. A record behind the watermark whose window is still open is not late.
@@ -38,6 +40,7 @@ pub struct TumblingAggregate<K: Key, T: Data, A: Aggregate<T>> {
     /// What is taken out of a window and not yet given.
     taken: Vec<(K, A::Acc)>,
     watermark: Watermark,
+    held: Held,
     cx: Opened<OperatorContext>,
     late: Late<T>,
 }
@@ -50,6 +53,7 @@ impl<K: Key, T: Data, A: Aggregate<T>> TumblingAggregate<K, T, A> {
             panes: Opened(None),
             taken: Vec::new(),
             watermark: Watermark::MIN,
+            held: Held::default(),
             cx: Opened(None),
             late: Late::new(late),
         }
@@ -72,6 +76,37 @@ impl<K: Key, T: Data, A: Aggregate<T>> TumblingAggregate<K, T, A> {
         self.aggregate.add(acc, &value);
         Ok(())
     }
+
+    /// Gives what this turn may of what comes before the first signal that waits; that signal when all of it was given.
+    #[inline(never)]
+    fn give(&mut self, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<Option<HeldSignal>> {
+        let Some(until) = self.held.until() else { return Ok(self.held.next()) };
+        let (Some(panes), Some(cx)) = (&mut self.panes.0, &self.cx.0) else { return Err(not_open()) };
+        let mut unheard = 0;
+        while let Some((window, space)) = panes.first_over(until) {
+            if self.held.is_spent() {
+                return Ok(None);
+            }
+            let more = panes.pop(space, self.held.at_once(), &mut self.taken)?;
+            self.held.gave(self.taken.len() + 1);
+            unheard += self.taken.len() + 1;
+            if unheard > AT_ONCE {
+                // Nothing of what is given may reach a channel, which would hear it too.
+                cx.not_cancelled()?;
+                unheard = 0;
+            }
+            for (key, acc) in self.taken.drain(..) {
+                let value = self.aggregate.result(acc);
+                let value = WindowResult { key, window, value, pane: Pane::ONLY };
+                out.emit(Record { value, time: window.last() })?;
+            }
+            if !more {
+                panes.close(window);
+            }
+        }
+        panes.batch_end()?;
+        Ok(self.held.next())
+    }
 }
 
 impl<K: Key, T: Data, A: Aggregate<T>> Clone for TumblingAggregate<K, T, A> {
@@ -82,6 +117,7 @@ impl<K: Key, T: Data, A: Aggregate<T>> Clone for TumblingAggregate<K, T, A> {
             panes: Opened(None),
             taken: Vec::new(),
             watermark: Watermark::MIN,
+            held: Held::default(),
             cx: Opened(None),
             late: self.late.clone(),
         }
@@ -104,18 +140,22 @@ pub(super) fn not_open() -> TaskError {
 
 impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggregate<K, T, A> {
     type Out = WindowResult<K, A::Out>;
+    const HOLDS_SIGNALS: bool = true;
+    const RELEASES_BETWEEN_BATCHES: bool = true;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         let cuts = self.window.check()?;
         let layout = cuts.layout();
         self.panes = Opened(Some(Panes::open(cx, "windows", cuts, layout)?));
         self.watermark = progress::restored(cx)?;
+        self.held = Held::restored(cx, self.watermark);
         self.cx = Opened(Some(cx.clone()));
         self.late.open(cx);
         Ok(())
     }
 
     fn prefetch(&mut self, batch: &[Record<Keyed<K, T>>]) -> Result<()> {
+        self.held.comes(batch.len());
         self.panes.0.as_mut().ok_or_else(not_open)?.prefetch(batch)
     }
 
@@ -132,52 +172,32 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for TumblingAggrega
 
     fn on_batch_end(&mut self, _: &mut impl Collector<Self::Out>) -> Result<()> {
         self.late.count();
+        self.held.batch_end();
         self.panes.0.as_mut().map_or(Ok(()), Panes::batch_end)
     }
 
     fn on_quiet(&mut self, _: &mut impl Collector<Self::Out>) -> Result<()> {
+        self.held.quiet();
         self.panes.0.as_mut().map_or(Ok(()), Panes::batch_end)
     }
 
-    fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<Self::Out>) -> Result<()> {
-        let (Some(panes), Some(cx)) = (&mut self.panes.0, &self.cx.0) else { return Err(not_open()) };
-        let mut unheard = 0;
+    fn on_watermark(&mut self, watermark: Watermark, _: &mut impl Collector<Self::Out>) -> Result<()> {
         // After a restore event time first comes to where it was.
         self.watermark = self.watermark.max(watermark);
-        while let Some((window, space)) = panes.first_over(self.watermark) {
-            let mut more = true;
-            while more {
-                more = panes.pop(space, AT_ONCE, &mut self.taken)?;
-                unheard += self.taken.len() + 1;
-                if unheard > AT_ONCE {
-                    // Nothing of what is given may reach a channel, which would hear it too.
-                    cx.not_cancelled()?;
-                    unheard = 0;
-                }
-                for (key, acc) in self.taken.drain(..) {
-                    let value = self.aggregate.result(acc);
-                    let value = WindowResult { key, window, value, pane: Pane::ONLY };
-                    out.emit(Record { value, time: window.last() })?;
-                }
-            }
-            panes.close(window);
-        }
-        panes.batch_end()
+        self.panes.0.as_mut().ok_or_else(not_open)?.forget_last_if_over(self.watermark);
+        Ok(())
     }
+
+    fn hold(&mut self, signal: HeldSignal) {
+        self.held.hold(signal);
+    }
+
+    gives_in_parts!();
 
     fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
         self.panes.0.as_mut().ok_or_else(not_open)?.freeze(into)?;
-        progress::keep(self.watermark, into);
+        self.held.keep(self.watermark, into);
         Ok(())
-    }
-
-    fn on_end(&mut self, _: EndKind, _: &mut impl Collector<Self::Out>) -> Result<()> {
-        self.late.count();
-        Ok(())
-    }
-
-    fn sides(&mut self) -> Option<&mut dyn SignalPort> {
-        self.late.signals()
     }
 }
 

@@ -114,6 +114,32 @@ impl WriteBatch {
         self.writes.sort_by(|a, b| bytes[a.start..a.middle].cmp(&bytes[b.start..b.middle]));
     }
 
+    /// Of the writes of one key that follow each other, as they do once sorted, only the last stays.
+    pub fn keep_last(&mut self) {
+        let bytes = &self.bytes;
+        self.writes.dedup_by(|next, kept| {
+            let same = bytes[next.start..next.middle] == bytes[kept.start..kept.middle];
+            if same {
+                *kept = *next;
+            }
+            same
+        });
+    }
+
+    /// True when there is a range delete among them.
+    pub fn has_ranges(&self) -> bool {
+        self.writes.iter().any(|w| matches!(w.kind, Kind::DeleteRange))
+    }
+
+    /// Adds the writes of another batch behind these.
+    pub fn append(&mut self, other: &WriteBatch) {
+        let by = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        let moved =
+            |w: &Span| Span { kind: w.kind, start: w.start + by, middle: w.middle + by, end: w.end + by };
+        self.writes.extend(other.writes.iter().map(moved));
+    }
+
     /// How many writes it holds.
     pub fn len(&self) -> usize {
         self.writes.len()
@@ -127,6 +153,11 @@ impl WriteBatch {
     /// How many bytes of keys and values it holds.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// How many bytes of memory its writes take.
+    pub fn memory(&self) -> usize {
+        self.bytes.len() + self.writes.len() * size_of::<Span>()
     }
 
     /// Forgets all writes.
@@ -195,5 +226,14 @@ mod tests {
         batch.sort();
         let all: Vec<_> = batch.iter().collect();
         assert_eq!(all, [Write::Delete(b"a"), Write::Put(b"bb", &[7]), Write::Put(b"bb", b"2")]);
+        let mut behind = WriteBatch::default();
+        behind.put(b"0", b"1");
+        behind.append(&batch);
+        assert!(!behind.has_ranges());
+        behind.keep_last();
+        let all: Vec<_> = behind.iter().collect();
+        assert_eq!(all, [Write::Put(b"0", b"1"), Write::Delete(b"a"), Write::Put(b"bb", b"2")]);
+        behind.delete_range(b"", b"");
+        assert!(behind.has_ranges());
     }
 }

@@ -5,6 +5,7 @@ mod memory;
 mod portable;
 mod resources;
 mod rocks;
+mod staged;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +24,8 @@ pub use portable::{PortableReader, PortableWriter};
 pub use resources::Resources;
 pub use rocks::RocksBackend;
 pub(crate) use rocks::{BulkLoad, FrozenRocks};
+pub use staged::SNAPSHOT_BYTES;
+pub(crate) use staged::Staged;
 
 /// Which backend keeps the state of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +59,8 @@ pub struct Usage {
     pub block_cache: u64,
     /// Bytes on disk.
     pub disk: u64,
+    /// Bytes that compactions have yet to rewrite, by the backend's estimate; at least one while a compaction runs.
+    pub to_compact: u64,
 }
 
 /// Tells which keys and values have expired, by one moment. Called for each of them when files are rewritten.
@@ -92,6 +97,14 @@ pub trait StateBackend: Send + Sync + fmt::Debug {
     /// # Errors
     /// The database cannot be written.
     fn write(&self, batch: &WriteBatch) -> Result<(), StateError>;
+
+    /// As [`write`](Self::write), of puts and deletes in the order of their keys, one of each at most: where that costs less, as one file.
+    ///
+    /// # Errors
+    /// The database cannot be written.
+    fn write_sorted(&self, sorted: &WriteBatch) -> Result<(), StateError> {
+        self.write(sorted)
+    }
 
     /// Visits the keys from `from` (inclusive) to `to` (exclusive; empty: no bound) in order, as they are when the scan
     /// begins, until told to stop. `visit` must not write to this backend.

@@ -98,13 +98,17 @@ fn e30_deletes_beside_a_prefix_do_not_slow_its_scan() {
     let folder = tempfile::tempdir().unwrap();
     let rocks = rocks(folder.path());
     put(&rocks, &[(b"a1", b"v"), (b"a2", b"v"), (b"c1", b"v")]);
+    // The quickest of some: another program may have the processor meanwhile.
     let scan = || {
-        let begun = Instant::now();
-        for _ in 0..20 {
-            assert_eq!(keys_of(&rocks, b"a"), [b"a1", b"a2"]);
-            assert_eq!(keys_of(&rocks, b"c"), [b"c1"]);
-        }
-        begun.elapsed()
+        let once = || {
+            let begun = Instant::now();
+            for _ in 0..20 {
+                assert_eq!(keys_of(&rocks, b"a"), [b"a1", b"a2"]);
+                assert_eq!(keys_of(&rocks, b"c"), [b"c1"]);
+            }
+            begun.elapsed()
+        };
+        (0..10).map(|_| once()).min().unwrap_or_default()
     };
     let before = scan();
     // Values that stay below, so that the deletes over them cannot be dropped.

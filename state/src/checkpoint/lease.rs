@@ -45,6 +45,8 @@ struct Shared {
     record: Mutex<LeaseRecord>,
     /// Held while the epoch may change or must not.
     serial: tokio::sync::Mutex<()>,
+    /// Held from when what is to be in the file is settled until it is there: an older record must not land on a newer one.
+    writing: tokio::sync::Mutex<()>,
 }
 
 impl fmt::Debug for Lease {
@@ -148,6 +150,7 @@ impl Lease {
                 predecessor: before.filter(|before| !before.released),
                 record: Mutex::new(record.clone()),
                 serial: tokio::sync::Mutex::new(()),
+                writing: tokio::sync::Mutex::new(()),
             }));
             if claim(inner, record, &lease.0).await? {
                 return Ok(lease);
@@ -213,6 +216,7 @@ impl Lease {
     /// # Errors
     /// [`CheckpointError::Fenced`] when somebody else has the job; when the storage fails.
     pub async fn renew(&self) -> Result<()> {
+        let _writing = self.0.writing.lock().await;
         self.0.check().await?;
         let record = {
             let mut record = self.0.record();
@@ -241,6 +245,7 @@ impl Lease {
     /// When the storage fails: the next process then sees that this one is dead, or waits for the lease to run out.
     pub async fn release(&self) -> Result<()> {
         let _serial = self.0.serial.lock().await;
+        let _writing = self.0.writing.lock().await;
         self.0.check().await?;
         let record = {
             let mut record = self.0.record();
@@ -280,6 +285,7 @@ impl Held<'_> {
 
     /// Takes the next epoch for the same owner: a write under the old one that has not landed by now never counts.
     pub(crate) async fn advance(&mut self, inner: &Inner) -> Result<()> {
+        let _writing = self.shared.writing.lock().await;
         self.check().await?;
         let record = {
             let mut record = self.shared.record().clone();

@@ -259,3 +259,20 @@ async fn renewing_survives_a_storage_that_fails_for_a_while() {
     let (saved, _) = checkpoint(&store, &lease, 1, local.freeze(0, &["000001.sst"]), None).await.unwrap();
     assert_eq!(saved.manifest().kind, Kind::Checkpoint);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_takes_long_does_not_undo_a_release() {
+    let faulty = FaultyStore::memory();
+    let (store, _) = timed(&faulty);
+    let lease = Lease::acquire(&store, "first", TTL).await.unwrap();
+    faulty.inject_times(Call::Put, "lease/", Fault::Delay(Duration::from_secs(5)), 1);
+    let releasing = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        lease.release().await
+    };
+    let (renewed, released) = futures_util::join!(lease.renew(), releasing);
+    renewed.unwrap();
+    released.unwrap();
+    let record = read(&store.0.storage, lease.epoch()).await.unwrap().unwrap();
+    assert!(record.released, "{record:?}");
+}

@@ -172,7 +172,7 @@ async fn bucket(url: &str, rest: &str, options: &StoreOptions) -> Result<Storage
     let cannot = |e: object_store::Error| CheckpointError::Open {
         url: url.to_owned(),
         why: "its settings cannot be used".into(),
-        fix: "check the AWS_* environment variables and the s3 options".into(),
+        fix: "check the AWS_* environment variables".into(),
         source: Some(Box::new(e)),
     };
 

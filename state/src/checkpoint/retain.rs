@@ -1,7 +1,7 @@
 //! Deletes what nobody needs: old checkpoints, files that no manifest names, and what a crash left behind.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fail::fail_point;
 
@@ -98,6 +98,10 @@ impl CheckpointStore {
 
         let listed: Vec<String> =
             self.0.storage.list(names::SHARED).await?.into_iter().map(|file| file.path).collect();
+        let halves = self.halves().await;
+        // Again, since anything above may have taken long: when nobody had overtaken us after the listing, all that is in it is
+        // ours or older, whatever is written from now on.
+        held.check().await?;
         let orphans = self.0.books().orphans(&listed);
         let stale: Vec<CheckpointKey> = keys.into_iter().filter(|key| !counting.contains(key)).collect();
         if !stale.is_empty() {
@@ -106,8 +110,10 @@ impl CheckpointStore {
         }
         self.0.books().discard(orphans);
         let files = self.delete_garbage().await?;
-        let halves = self.sweep_halves().await;
-        Ok(Deleted { checkpoints: stale, files: files + halves, unreadable: Vec::new() })
+        let halves = tokio::task::spawn_blocking(move || {
+            halves.iter().filter(|half| fs::remove_file(half).is_ok()).count()
+        });
+        Ok(Deleted { checkpoints: stale, files: files + halves.await.unwrap_or(0), unreadable: Vec::new() })
     }
 
     /// Makes the books know what each of the checkpoints names; those that cannot be read come back.
@@ -130,26 +136,26 @@ impl CheckpointStore {
     }
 
     /// A local folder's files are written under the name `file#1` first; a crash leaves those behind, and no listing shows them.
-    async fn sweep_halves(&self) -> usize {
-        let Some(folder) = self.0.storage.folder() else { return 0 };
+    async fn halves(&self) -> Vec<PathBuf> {
+        let Some(folder) = self.0.storage.folder() else { return Vec::new() };
         let in_use = self.0.books().in_use();
         let folder = folder.to_owned();
-        let swept = tokio::task::spawn_blocking(move || {
-            let mut swept = 0;
+        let found = tokio::task::spawn_blocking(move || {
+            let mut found = Vec::new();
             for part in [names::SHARED, names::CHECKPOINTS, names::ATTEMPTS, names::LEASE] {
                 visit(&folder.join(part), &mut |file| {
                     let Ok(relative) = file.strip_prefix(&folder) else { return };
                     let relative = relative.to_string_lossy();
                     let Some((whole, number)) = relative.rsplit_once('#') else { return };
                     let half = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
-                    if half && !in_use.contains(whole) && fs::remove_file(file).is_ok() {
-                        swept += 1;
+                    if half && !in_use.contains(whole) {
+                        found.push(file.to_owned());
                     }
                 });
             }
-            swept
+            found
         });
-        swept.await.unwrap_or(0)
+        found.await.unwrap_or_default()
     }
 }
 

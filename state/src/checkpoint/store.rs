@@ -179,20 +179,29 @@ impl CheckpointStore {
     /// # Errors
     /// [`CheckpointError::Exists`] if there is a savepoint of that name, [`CheckpointError::BadName`]; when the storage fails.
     pub async fn begin_savepoint(&self, id: u64, name: &str) -> Result<Pending> {
+        self.may_begin_savepoint(name).await?;
+        let folder = savepoint_folder(name);
+        let left = self.0.storage.list(&folder).await?;
+        self.0.storage.delete(left.into_iter().map(|file| file.path).collect()).await?;
+        Ok(Pending::new(Making::new(self.0.clone(), id, Kind::Savepoint, Some(folder))))
+    }
+
+    /// Says whether a savepoint of that name may be begun; changes nothing.
+    ///
+    /// # Errors
+    /// The name is not one, or is taken by a complete savepoint, or the storage fails.
+    pub async fn may_begin_savepoint(&self, name: &str) -> Result<()> {
         if !names::is_reversible(name) || name.contains(['/', '\\']) {
             return Err(CheckpointError::BadName {
                 name: name.to_owned(),
                 why: "it must have 1 to 40 characters, none of them a slash",
             });
         }
-        let folder = savepoint_folder(name);
-        let manifest = format!("{folder}/{}", names::SAVEPOINT_MANIFEST);
+        let manifest = format!("{}/{}", savepoint_folder(name), names::SAVEPOINT_MANIFEST);
         if self.0.storage.length(&manifest).await?.is_some() {
             return Err(self.savepoint_exists(name));
         }
-        let left = self.0.storage.list(&folder).await?;
-        self.0.storage.delete(left.into_iter().map(|file| file.path).collect()).await?;
-        Ok(Pending::new(Making::new(self.0.clone(), id, Kind::Savepoint, Some(folder))))
+        Ok(())
     }
 
     fn savepoint_exists(&self, name: &str) -> CheckpointError {

@@ -1,14 +1,17 @@
 //! Maps against a plain map: whatever freezes, fails, is evicted, removed, drained or restored in between.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 
 use crate::backend::BackendKind;
+use crate::error::StateError;
 use crate::key::{KeyHash, key_hash};
 use crate::keyed::{StateMap, Table};
 use crate::store::{LocalPart, Snapshot, Store};
-use crate::testing::Bench;
+use crate::testing::{Bench, Refusing};
 
 type Model = BTreeMap<u16, String>;
 
@@ -26,6 +29,8 @@ enum Op {
     Failed,
     Lost,
     Restore,
+    /// From now on the backend takes what does not fit into memory, or refuses it.
+    Refuse(bool),
     /// So many at a time, with a barrier after each so-manyth.
     Drain(usize, usize),
     Clear,
@@ -47,6 +52,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Op::Failed),
         1 => Just(Op::Lost),
         1 => Just(Op::Restore),
+        2 => any::<bool>().prop_map(Op::Refuse),
         1 => (1usize..9, 1usize..4).prop_map(|(most, every)| Op::Drain(most, every)),
         1 => Just(Op::Clear),
         2 => Just(Op::All),
@@ -59,9 +65,18 @@ struct Trial {
     store: Store,
     map: StateMap<u16, String>,
     model: Model,
+    refuses: Arc<AtomicBool>,
     /// A snapshot that is not yet written, and what it holds.
     frozen: Option<(Snapshot, Model)>,
     checkpoint: Option<(LocalPart, Model)>,
+}
+
+/// The map of a store, over a backend that may refuse what it evicts.
+fn map(store: &Store, refuses: &Arc<AtomicBool>) -> StateMap<u16, String> {
+    let mut map = store.state_map(Table::new("t")).unwrap();
+    let home = Arc::get_mut(&mut map.cache.home).unwrap();
+    home.backend = Arc::new(Refusing { below: home.backend.clone(), refuses: refuses.clone() });
+    map
 }
 
 fn hash(key: u16) -> KeyHash {
@@ -72,8 +87,9 @@ impl Trial {
     fn new(backend: BackendKind, cache_bytes: usize) -> Self {
         let mut bench = Bench::new(backend, cache_bytes);
         let store = bench.store(0..8, &[]);
-        let map = store.state_map(Table::new("t")).unwrap();
-        Trial { bench, store, map, model: Model::new(), frozen: None, checkpoint: None }
+        let refuses = Arc::default();
+        let map = map(&store, &refuses);
+        Trial { bench, store, map, model: Model::new(), refuses, frozen: None, checkpoint: None }
     }
 
     fn freeze(&mut self) {
@@ -93,7 +109,7 @@ impl Trial {
         self.frozen = None;
         let parts: Vec<LocalPart> = self.checkpoint.iter().map(|(part, _)| part.clone()).collect();
         self.store = self.bench.store(0..8, &parts);
-        self.map = self.store.state_map(Table::new("t")).unwrap();
+        self.map = map(&self.store, &self.refuses);
         self.model = self.checkpoint.as_ref().map(|(_, model)| model.clone()).unwrap_or_default();
     }
 
@@ -122,6 +138,12 @@ impl Trial {
             let still: Vec<u16> = self.model.keys().copied().take(3).collect();
             for key in still {
                 assert_eq!(self.map.get(hash(key), &key).unwrap(), self.model.get(&key));
+            }
+            // Some turns come sooner.
+            if calls % 3 == 0
+                && let Some(key) = self.model.keys().next_back().copied()
+            {
+                assert_eq!(self.map.take(hash(key), &key).unwrap(), self.model.remove(&key), "{key}");
             }
         }
         for (key, value) in out {
@@ -164,6 +186,7 @@ impl Trial {
             }
             Op::Lost => self.frozen = None,
             Op::Restore => self.restore(),
+            Op::Refuse(refuses) => self.refuses.store(refuses, Ordering::Relaxed),
             Op::Drain(most, every) => self.drain(most, every),
             Op::Clear => {
                 self.map.clear();
@@ -223,5 +246,40 @@ fn a_snapshot_that_fails_between_two_looks_at_it_loses_nothing() {
     }
     assert_eq!(trial.map.cached(), 0, "evicted");
     trial.apply(Op::Get(1));
+    trial.apply(Op::All);
+}
+
+#[test]
+fn a_full_disk_is_told_of_by_the_snapshot_until_memory_is_far_over() {
+    let mut trial = Trial::new(BackendKind::Memory, 0);
+    for key in 0..500 {
+        trial.apply(Op::Set(key, "before".to_owned()));
+    }
+    trial.apply(Op::BatchEnd);
+    assert_eq!(trial.map.cached(), 0, "evicted");
+    trial.refuses.store(true, Ordering::Relaxed);
+    for key in 0..1_000 {
+        trial.apply(Op::Set(key, "meanwhile".to_owned()));
+        trial.apply(Op::BatchEnd);
+    }
+    assert_eq!(trial.map.cached(), 1_000, "all that must be written is still here");
+    trial.apply(Op::All);
+    // More than a MiB that it may not hold.
+    let large = "x".repeat(64 << 10);
+    let mut grow = 1_000..1_100;
+    let error = loop {
+        let key = grow.next().unwrap();
+        trial.map.insert(hash(key), key, large.clone()).unwrap();
+        trial.model.insert(key, large.clone());
+        if let Err(error) = trial.map.batch_end() {
+            break error;
+        }
+    };
+    assert!(matches!(error, StateError::Backend { .. }), "{error}");
+    // Nothing was lost by that: with room again it goes on.
+    trial.refuses.store(false, Ordering::Relaxed);
+    trial.apply(Op::BatchEnd);
+    trial.apply(Op::BatchEnd);
+    assert_eq!(trial.map.cached(), 0, "evicted");
     trial.apply(Op::All);
 }

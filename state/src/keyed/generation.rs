@@ -23,6 +23,8 @@ pub(super) const STORED: u8 = 4;
 pub(super) const SHADOWED: u8 = 8;
 /// It is a copy of a frozen entry, which alone may not be in the backend yet.
 pub(super) const COPY: u8 = 16;
+/// It is being written, to be dropped once that is done.
+pub(super) const LEAVING: u8 = 32;
 
 /// A key and what is kept under it; the table it is in has its marks, which are those above.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ pub(crate) struct Home<K, V> {
     pub(super) fresh: bool,
     clocks: Arc<Clocks>,
     pub(super) ttl: Option<Ttl>,
-    /// Where the TTL's clock stood when it was last looked at: once per batch.
+    /// Where the machine's clock stood when it was last looked at, once per batch, if the TTL goes by that.
     now: AtomicI64,
     /// When the TTL was turned on over values that were there: `i64::MIN` when it was not, `i64::MAX` while unknown.
     adopted_at: AtomicI64,
@@ -65,16 +65,22 @@ impl<K: Key, V: State> Home<K, V> {
         Self::new(store, table, keys)
     }
 
-    /// Where the clock of the TTL stands; 0 without one.
+    /// Where the clock of the TTL stands: event time just now, or the machine's clock at the last look. Without a TTL, any number.
     #[inline]
     pub(super) fn now(&self) -> i64 {
-        self.now.load(Ordering::Relaxed)
+        match self.ttl {
+            // It moves between two timers of one batch.
+            Some(Ttl { clock: TtlClock::EventTime, .. }) => self.clocks.by(TtlClock::EventTime),
+            _ => self.now.load(Ordering::Relaxed),
+        }
     }
 
-    /// Reads the clock of the TTL, if there is one.
+    /// Reads the machine's clock, if the TTL goes by it.
     pub(super) fn look_at_the_clock(&self) {
         let Some(ttl) = self.ttl else { return };
-        self.now.store(self.clocks.by(ttl.clock), Ordering::Relaxed);
+        if ttl.clock == TtlClock::ProcessingTime {
+            self.now.store(self.clocks.by(ttl.clock), Ordering::Relaxed);
+        }
         if self.adopted_at.load(Ordering::Relaxed) == i64::MAX {
             let adopted = self.clocks.adopted_at(self.table).unwrap_or(i64::MIN);
             self.adopted_at.store(adopted, Ordering::Relaxed);
@@ -92,7 +98,7 @@ impl<K: Key, V: State> Home<K, V> {
     /// Where event time stands, if that is what the TTL goes by.
     pub(super) fn event_time(&self) -> Option<i64> {
         let by_event_time = self.ttl.is_some_and(|ttl| ttl.clock == TtlClock::EventTime);
-        by_event_time.then(|| self.clocks.by(TtlClock::EventTime))
+        by_event_time.then(|| self.clocks.reached())
     }
 
     /// An error of use.

@@ -167,7 +167,8 @@ impl<K: Key, V: State> StateMap<K, V> {
 
     /// Takes about `most` entries out and appends them to `out`; false when those were the last, and then the map is as new.
     ///
-    /// A barrier may come between two calls. Nothing may be added from the first call until it gives false.
+    /// A barrier may come between two calls, and keys that are left may be asked for, changed and removed. Nothing may be added from the
+    /// first call until it gives false.
     ///
     /// # Errors
     /// The backend's.

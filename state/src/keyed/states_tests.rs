@@ -250,6 +250,25 @@ fn elements_of_a_list_expire_one_by_one() {
 }
 
 #[test]
+fn e33_a_ttl_that_is_turned_off_drops_nothing_before_its_table_is_declared() {
+    for kind in KINDS {
+        let mut bench = Bench::new(kind, 0);
+        let store = bench.store(0..8, &[]);
+        let mut state = store.value_state(table(Some(by_wall()))).unwrap();
+        state.set(hash(1), &1, "old".to_owned()).unwrap();
+        let part = frozen(&mut bench, &store, &mut state);
+        bench.wall_ms.fetch_add(10 * TTL_MS, Ordering::Relaxed);
+        let store = bench.store(0..8, &[part]);
+        store.value_state(Table::<u8, String>::new("declared first")).unwrap();
+        // Writes every row anew, as a compaction may by now.
+        let part = bench.savepoint(&store, Snapshot::default());
+        let store = bench.store(0..8, &[part]);
+        let mut state = store.value_state(table(None)).unwrap();
+        assert_eq!(state.get(hash(1), &1).unwrap().map(String::as_str), Some("old"), "{kind:?}");
+    }
+}
+
+#[test]
 fn e33_a_list_without_times_expires_one_ttl_after_the_restore() {
     let mut bench = Bench::new(BackendKind::Memory, 0);
     let table = |ttl: Option<Ttl>| Table::<u8, u32>::new("seen").ttl(ttl);

@@ -1,12 +1,12 @@
-//! What a cache does at batch ends and barriers: freeze, take settled entries back, count its memory, evict.
+//! What a cache does at batch ends and barriers: freeze, take settled entries back, count its memory.
 
 use std::mem::{size_of, take};
 use std::sync::Arc;
 
 use super::Key;
 use super::cache::{Cache, Thaw, slot, slot_of};
-use super::cell::{After, Cell, Writes};
-use super::classes::{Classes, Cursor, Walk};
+use super::cell::{After, Cell};
+use super::classes::{Classes, Cursor};
 use super::generation::{
     COPY, DIRTY, Entry, FrozenMap, Generation, Groups, Outcome, Pending, SEEN, SHADOWED, STORED, Void,
 };
@@ -17,10 +17,6 @@ use crate::store::Snapshot;
 
 /// How many settled entries are moved per batch end.
 const THAW: usize = 4_096;
-/// Dirty entries are evicted so many at a time at least: a sorted batch is cheaper than single writes.
-const EVICT: usize = 2_048;
-/// While a snapshot is not settled, caches may outgrow their budget by an eighth, or by this.
-const SLACK: usize = 64 << 10;
 
 /// What a cache knows of its memory.
 #[derive(Debug, Default)]
@@ -31,6 +27,8 @@ pub(super) struct Account {
     heap: f32,
     sampled: Cursor,
     tidied: usize,
+    /// For so many batches the backend is not asked to take more.
+    pub(super) refused: u32,
 }
 
 impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
@@ -38,6 +36,10 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     ///
     /// *Blocking*: writes to the backend when memory is short; waits for the snapshot when that is not settled and memory
     /// is very short.
+    ///
+    /// # Errors
+    /// The wait was broken off, or the backend could not be written and memory is far over. As long as it is not, what the
+    /// backend refuses stays here, and the next snapshot tells: that cannot write either.
     pub(super) fn batch_end(&mut self) -> Result<(), StateError> {
         self.home.look_at_the_clock();
         self.asked.batch_end();
@@ -109,14 +111,18 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         settled && self.pending.is_none()
     }
 
-    /// Deletes what an emptied map has in the backend, if that may be written now.
+    /// Deletes what an emptied map has in the backend, if that may be written now. What it refuses it is asked again.
     pub(super) fn delete_if_settled(&mut self) -> Result<(), StateError> {
         let may_write = self.may_write();
         self.thaw_some(usize::MAX);
-        if self.void == Void::All && may_write { self.write_void() } else { Ok(()) }
+        if self.void != Void::All || !may_write {
+            return Ok(());
+        }
+        // It takes no memory to speak of until then.
+        self.write_void().or_else(|error| if error.may_pass() { Ok(()) } else { Err(error) })
     }
 
-    fn write_void(&mut self) -> Result<(), StateError> {
+    pub(super) fn write_void(&mut self) -> Result<(), StateError> {
         let mut batch = WriteBatch::default();
         self.void.write(self.layout, &self.groups, &mut batch);
         self.home.backend.write(&batch)?;
@@ -239,7 +245,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     }
 
     /// Tells the ledger what this cache uses; gives how much of it is too much.
-    fn count(&mut self) -> usize {
+    pub(super) fn count(&mut self) -> usize {
         // Removed entries leave room in their tables: one class a time is made smaller if it is worth it.
         self.account.tidied += 1;
         self.settled.tidy(self.account.tidied, slot_of);
@@ -261,118 +267,8 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     /// What an entry takes on average, its share of the free room in the tables included.
     ///
     /// The tables' own bytes would not do: dropping entries leaves them as they are, so that one would drop more and more.
-    fn per_entry(&self) -> usize {
+    pub(super) fn per_entry(&self) -> usize {
         in_tables::<K, C>() + self.account.heap as usize
-    }
-
-    /// Makes room for so many bytes, as far as this cache can.
-    fn evict(&mut self, mut over: usize) -> Result<(), StateError> {
-        loop {
-            let may_write = self.may_write();
-            self.thaw_some(usize::MAX);
-            let wanted = over / self.per_entry() + 1;
-            let mut left = wanted - self.drop_settled(wanted);
-            if left > 0 && may_write {
-                left -= self.write_live(left.max(EVICT))?.min(left);
-            } else if left > 0 {
-                left -= self.drop_clean_live(left);
-            }
-            over = self.count();
-            let ledger = &self.home.ledger;
-            let very_short = over > (ledger.limit / 8).max(SLACK);
-            if left == 0 || !very_short || may_write {
-                return Ok(());
-            }
-            ledger.wait().map_err(|cancelled| self.home.cancelled(cancelled))?;
-        }
-    }
-
-    /// Drops settled entries that were not touched since they were last passed over.
-    fn drop_settled(&mut self, wanted: usize) -> usize {
-        let mut dropped = 0;
-        // Twice around at most: the first time may only take marks away.
-        for _ in 0..2 {
-            let most = self.settled.len();
-            self.settled.walk(&mut self.sweep[0], most, |_, marks| {
-                if dropped == wanted {
-                    Walk::Stop
-                } else if *marks & SEEN != 0 {
-                    *marks &= !SEEN;
-                    Walk::Keep
-                } else {
-                    dropped += 1;
-                    Walk::Drop
-                }
-            });
-        }
-        self.complete &= dropped == 0;
-        dropped
-    }
-
-    /// Drops live entries that need not be written.
-    fn drop_clean_live(&mut self, wanted: usize) -> usize {
-        let mut dropped = 0;
-        let most = self.live.len();
-        self.live.walk(&mut self.sweep[1], most, |_, marks| {
-            if dropped == wanted {
-                Walk::Stop
-            } else if *marks & (DIRTY | COPY) != 0 {
-                Walk::Keep
-            } else {
-                dropped += 1;
-                Walk::Drop
-            }
-        });
-        self.complete &= dropped == 0;
-        dropped
-    }
-
-    /// Writes what must be written of live entries that were not touched for a while, and drops them.
-    fn write_live(&mut self, wanted: usize) -> Result<usize, StateError> {
-        if self.void == Void::All {
-            self.write_void()?;
-        }
-        let mut writes = Writes { groups: take(&mut self.groups), ..Writes::default() };
-        if self.gone.len() * 4 > self.live.len() {
-            self.write_gone(&mut writes)?;
-        }
-        let Cache { live, sweep, home, layout, .. } = self;
-        let (mut dropped, mut failed) = (0, Ok(()));
-        for _ in 0..2 {
-            let most = live.len();
-            live.walk(&mut sweep[1], most, |entry, marks| {
-                if dropped == wanted || failed.is_err() {
-                    return Walk::Stop;
-                }
-                if *marks & SEEN != 0 {
-                    *marks &= !SEEN;
-                    return Walk::Keep;
-                }
-                if *marks & DIRTY != 0 {
-                    let stored = *marks & STORED != 0;
-                    failed = entry.cell.write(home, *layout, &entry.key, stored, &mut writes);
-                    if failed.is_err() {
-                        return Walk::Stop;
-                    }
-                }
-                dropped += 1;
-                Walk::Drop
-            });
-        }
-        failed?;
-        writes.flush(&mut |batch| home.backend.write(batch))?;
-        self.groups = writes.groups;
-        self.complete &= dropped == 0;
-        Ok(dropped)
-    }
-
-    /// Deletes what is gone.
-    fn write_gone(&mut self, writes: &mut Writes) -> Result<(), StateError> {
-        let Cache { home, layout, gone, .. } = self;
-        gone.iter().try_for_each(|(key, _)| C::delete(home, *layout, key, writes))?;
-        writes.flush(&mut |batch| home.backend.write(batch))?;
-        self.gone = Classes::default();
-        Ok(())
     }
 }
 

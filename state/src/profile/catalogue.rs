@@ -6,10 +6,15 @@ use super::update::TagType;
 use hashbrown::HashMap;
 use std::sync::Arc;
 
+/// Digits that a decimal tag may have behind the point: with more, an `i64` holds no whole numbers to speak of.
+const MOST_DIGITS: u8 = 18;
+
 /// One published state of the tag definitions; a change makes a new one.
 #[derive(Debug, Clone)]
 pub(crate) struct Catalogue {
     pub(crate) space: Arc<str>,
+    /// What SQL calls the user's id.
+    pub(crate) key: Arc<str>,
     tags: Vec<(Arc<str>, TagType)>,
     by_name: HashMap<Arc<str>, u32, Seeded>,
     /// The first clash among definitions made while building, where no error can be returned.
@@ -18,7 +23,56 @@ pub(crate) struct Catalogue {
 
 impl Catalogue {
     pub(crate) fn new(space: Arc<str>) -> Self {
-        Self { space, tags: Vec::new(), by_name: HashMap::default(), defect: None }
+        Self { space, key: "user_id".into(), tags: Vec::new(), by_name: HashMap::default(), defect: None }
+    }
+
+    /// The table of a tag and its name there: a tag `b.score` is `score` of table `b`; one without a table belongs to
+    /// that of the space's name.
+    pub(crate) fn split<'n>(&'n self, tag: &'n str) -> (&'n str, &'n str) {
+        tag.split_once('.').unwrap_or((&*self.space, tag))
+    }
+
+    /// The whole name of a tag of a table.
+    pub(crate) fn tag_of(&self, table: &str, name: &str) -> String {
+        let whole = format!("{table}.{name}");
+        let bare = *table == *self.space && !name.contains('.');
+        // In a space `a.b`, `a.b.score` is of table `a`.
+        let taken = self.split(&whole) == (table, name) && self.by_name.contains_key(&*whole);
+        if bare && !taken { name.to_owned() } else { whole }
+    }
+
+    /// The tag that is the same column as this one: with and without the table of the space's name before it.
+    fn double(&self, tag: &str) -> Option<&str> {
+        let (table, name) = self.split(tag);
+        let of_space = *table == *self.space && !name.contains('.');
+        let other = if name == tag { format!("{table}.{name}") } else { name.to_owned() };
+        let (other, _) = self.by_name.get_key_value(&*other).filter(|_| of_space)?;
+        (self.split(other) == (table, name)).then_some(&**other)
+    }
+
+    /// The tables there are, in the order of their first tag.
+    pub(crate) fn tables(&self) -> Vec<&str> {
+        let mut tables = Vec::new();
+        for (tag, _) in &self.tags {
+            let table = self.split(tag).0;
+            if !tables.contains(&table) {
+                tables.push(table);
+            }
+        }
+        tables
+    }
+
+    /// The tags of a table by their name there, with type and number. Of two that are one column, which old states may have, that with the
+    /// table in its name.
+    pub(crate) fn columns<'c>(
+        &'c self,
+        table: &'c str,
+    ) -> impl Iterator<Item = (&'c str, TagType, u32)> + 'c {
+        self.tags.iter().enumerate().filter_map(move |(number, (tag, kind))| {
+            let (of, name) = self.split(tag);
+            let hidden = name == &**tag && self.double(tag).is_some();
+            (of == table && !hidden).then_some((name, *kind, number as u32))
+        })
     }
 
     /// Finds a tag's number and type.
@@ -34,10 +88,25 @@ impl Catalogue {
 
     /// Defines a tag; true if it was not there.
     pub(crate) fn add(&mut self, name: &str, kind: TagType) -> Result<bool, ProfileError> {
+        match self.double(name) {
+            Some(other) if self.find(name).is_none() => {
+                Err(ProfileError::SameColumn { tag: name.to_owned(), other: other.to_owned() })
+            }
+            _ => self.add_stored(name, kind),
+        }
+    }
+
+    /// Defines a tag that a state has, even one that is the same column as another: no name in the program could mend that.
+    pub(crate) fn add_stored(&mut self, name: &str, kind: TagType) -> Result<bool, ProfileError> {
         match self.find(name) {
             Some((_, is)) if is == kind => Ok(false),
             Some((_, is)) => Err(ProfileError::TypeClash { tag: name.to_owned(), is, wanted: kind }),
             None => {
+                if let TagType::Decimal(scale) = kind
+                    && scale > MOST_DIGITS
+                {
+                    return Err(ProfileError::Scale { tag: name.to_owned(), scale, most: MOST_DIGITS });
+                }
                 let name: Arc<str> = name.into();
                 self.by_name.insert(name.clone(), self.tags.len() as u32);
                 self.tags.push((name, kind));
@@ -57,5 +126,30 @@ impl Catalogue {
 
     pub(crate) fn unknown_to_query(&self, tag: &str) -> QueryError {
         QueryError::UnknownTag { tag: tag.to_owned(), space: self.space.to_string(), known: self.known() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_tags_are_one_column_in_either_order_or_in_none() {
+        for (space, doubles) in [("crowd", &[["score", "crowd.score"]][..]), ("a.b", &[])] {
+            let names =
+                ["score", "crowd.score", "b.score", "crowd.b.score", "a.b.score", "a.score", "b.b.score"];
+            for (first, second) in names.iter().flat_map(|a| names.iter().map(move |b| (*a, *b))) {
+                let mut catalogue = Catalogue::new(space.into());
+                assert!(catalogue.add(first, TagType::Int).unwrap());
+                let added = catalogue.add(second, TagType::Int).is_ok();
+                let double = doubles.iter().any(|d| d.contains(&first) && d.contains(&second));
+                assert_eq!(added, first == second || !double, "{first}, then {second} in {space}");
+                // What SQL finds is what is listed, each under one name.
+                for tag in [first, second].into_iter().filter(|tag| catalogue.find(tag).is_some()) {
+                    let (table, name) = catalogue.split(tag);
+                    assert_eq!(catalogue.tag_of(table, name), tag, "{first} and {second} in {space}");
+                }
+            }
+        }
     }
 }

@@ -3,9 +3,11 @@
 use super::PAGE;
 use super::column::{Column, EnumPage, IntPage, NONE, SetPage};
 use super::dict::{UserDict, ValueDict};
-use super::posting::{Posting, Postings};
-use super::update::TagType;
-use roaring::RoaringBitmap;
+use super::heap::Heap;
+use super::locals::{Locals, Posting, each_bit};
+use super::number::NumberIndex;
+use super::posting::Postings;
+use super::update::{Shape, TagType};
 use std::sync::Arc;
 
 /// One published state of a key group. Cloning it copies pointers.
@@ -19,10 +21,38 @@ pub(crate) struct GroupVersion {
     pub(crate) chunks: Vec<Arc<Chunk>>,
 }
 
+impl Heap for GroupVersion {
+    fn heap(&self) -> usize {
+        self.dict.heap() + self.values.heap() + self.chunks.heap()
+    }
+}
+
+impl Heap for Chunk {
+    fn heap(&self) -> usize {
+        self.tags.heap()
+    }
+}
+
+impl Heap for TagChunk {
+    fn heap(&self) -> usize {
+        match self {
+            TagChunk::Enum { has, by_value, forward } => has.heap() + by_value.heap() + forward.heap(),
+            TagChunk::Set { has, by_value, forward } => has.heap() + by_value.heap() + forward.heap(),
+            TagChunk::Int { has, by_number, forward } => has.heap() + by_number.heap() + forward.heap(),
+        }
+    }
+}
+
 impl GroupVersion {
     /// How many users of this chunk exist.
     pub(crate) fn users_in(&self, chunk: usize) -> u32 {
         self.users.saturating_sub((chunk as u32) << 16).min(1 << 16)
+    }
+
+    /// The numbers of a tag's values in this group that a test holds for. Looks at all of them.
+    pub(crate) fn values_where(&self, tag: u32, holds: impl Fn(&str) -> bool) -> Vec<u32> {
+        let all = self.values.get(tag as usize).into_iter().flat_map(|dict| dict.each());
+        all.filter(|(_, value)| holds(value)).map(|(number, _)| number).collect()
     }
 
     /// The number of a tag's value in this group, if anyone here ever had it.
@@ -57,23 +87,23 @@ impl Chunk {
     }
 }
 
-/// One tag of one chunk. `has` holds the users that have a value.
+/// One tag of one chunk. `has` holds the users that have a value. `Int` is any number, by its key.
 #[derive(Debug, Clone)]
 pub(crate) enum TagChunk {
-    Enum { has: Arc<RoaringBitmap>, by_value: Postings, forward: Column<EnumPage> },
-    Set { has: Arc<RoaringBitmap>, by_value: Postings, forward: Column<SetPage> },
-    Int { has: Arc<RoaringBitmap>, forward: Column<IntPage> },
+    Enum { has: Locals, by_value: Postings, forward: Column<EnumPage> },
+    Set { has: Locals, by_value: Postings, forward: Column<SetPage> },
+    Int { has: Locals, by_number: NumberIndex, forward: Column<IntPage> },
 }
 
 impl TagChunk {
     fn new(kind: TagType) -> Self {
-        let has = Arc::default();
-        match kind {
-            TagType::Enum => {
-                TagChunk::Enum { has, by_value: Postings::default(), forward: Column::default() }
+        let has = Locals::default();
+        match kind.shape() {
+            Shape::Text => TagChunk::Enum { has, by_value: Postings::default(), forward: Column::default() },
+            Shape::Set => TagChunk::Set { has, by_value: Postings::default(), forward: Column::default() },
+            Shape::Number => {
+                TagChunk::Int { has, by_number: NumberIndex::default(), forward: Column::default() }
             }
-            TagType::Set => TagChunk::Set { has, by_value: Postings::default(), forward: Column::default() },
-            TagType::Int => TagChunk::Int { has, forward: Column::default() },
         }
     }
 
@@ -84,30 +114,29 @@ impl TagChunk {
             let held = page.0.iter().enumerate().filter(|(_, v)| **v != NONE);
             pairs.extend(held.map(|(slot, value)| (*value, (first + slot) as u16)));
         }
-        let has = RoaringBitmap::from_sorted_iter(pairs.iter().map(|p| p.1.into())).ok()?;
-        Some(TagChunk::Enum { has: Arc::new(has), by_value: Postings::of(pairs, values)?, forward })
+        let has = Locals::of_sorted(pairs.iter().map(|p| p.1).collect());
+        Some(TagChunk::Enum { has, by_value: Postings::of(pairs, values)?, forward })
     }
 
     /// Builds the bitmaps that follow from a column of numbers below `values`; nothing if it has others, or one twice.
     pub(crate) fn of_set(forward: Column<SetPage>, values: u32) -> Option<Self> {
-        let (mut pairs, mut has) = (Vec::new(), RoaringBitmap::new());
+        let (mut pairs, mut has) = (Vec::new(), Vec::new());
         for (first, page) in forward.pages() {
-            present(&mut has, first, &page.has);
+            has.extend(present(first, &page.has));
             for slot in 0..PAGE {
                 pairs.extend(page.lists.get(slot).iter().map(|value| (*value, (first + slot) as u16)));
             }
         }
-        Some(TagChunk::Set { has: Arc::new(has), by_value: Postings::of(pairs, values)?, forward })
+        Some(TagChunk::Set { has: Locals::of_sorted(has), by_value: Postings::of(pairs, values)?, forward })
     }
 
-    /// Builds the bitmap that follows from a column of integers.
+    /// Builds the index that follows from a column of integers.
     pub(crate) fn of_int(forward: Column<IntPage>) -> Option<Self> {
-        let mut has = RoaringBitmap::new();
-        forward.pages().for_each(|(first, page)| present(&mut has, first, &page.has));
-        Some(TagChunk::Int { has: Arc::new(has), forward })
+        let has = forward.pages().flat_map(|(first, page)| present(first, &page.has)).collect();
+        Some(TagChunk::Int { has: Locals::of_sorted(has), by_number: NumberIndex::of(&forward), forward })
     }
 
-    pub(crate) fn has(&self) -> &RoaringBitmap {
+    pub(crate) fn has(&self) -> &Locals {
         match self {
             TagChunk::Enum { has, .. } | TagChunk::Set { has, .. } | TagChunk::Int { has, .. } => has,
         }
@@ -164,10 +193,11 @@ impl TagChunk {
     /// Gives a user another integer, or none.
     #[inline]
     pub(crate) fn put_int(&mut self, local: u16, value: Option<i64>) {
-        let TagChunk::Int { has, forward } = self else { return };
-        let had = forward.value(local).is_some();
+        let TagChunk::Int { has, by_number, forward } = self else { return };
+        let old = forward.value(local);
         forward.put(local, value);
-        mark(has, local, had, value.is_some());
+        by_number.put(forward, local, old, value);
+        mark(has, local, old.is_some(), value.is_some());
     }
 
     /// Adds or removes one element of a user's set.
@@ -192,7 +222,7 @@ impl TagChunk {
     #[inline]
     pub(crate) fn put_presence(&mut self, local: u16, present: bool) {
         let TagChunk::Set { has, forward, .. } = self else { return };
-        let had = has.contains(local.into());
+        let had = has.contains(local);
         if had != present {
             forward.mark(local, present);
             mark(has, local, had, present);
@@ -200,21 +230,17 @@ impl TagChunk {
     }
 }
 
-/// Adds the users of a page, `first` being its first, to those behind whom they come.
-fn present(has: &mut RoaringBitmap, first: usize, words: &[u64; PAGE / 64]) {
-    let slots = (0..PAGE).filter(|slot| words[slot / 64] >> (slot % 64) & 1 == 1);
-    has.extend(slots.map(|slot| (first + slot) as u32));
+/// The users of a page, `first` being its first, whose bit is set.
+fn present(first: usize, words: &[u64; PAGE / 64]) -> impl Iterator<Item = u16> + '_ {
+    each_bit(words).map(move |slot| first as u16 + slot)
 }
 
-/// Notes who has a value, touching (and so perhaps copying) the bitmap only on a change.
+/// Notes who has a value, touching (and so perhaps copying) only on a change.
 #[inline]
-fn mark(has: &mut Arc<RoaringBitmap>, local: u16, had: bool, now: bool) {
-    if had != now {
-        let has = Arc::make_mut(has);
-        if now {
-            has.insert(local.into())
-        } else {
-            has.remove(local.into())
-        };
+fn mark(has: &mut Locals, local: u16, had: bool, now: bool) {
+    match (had, now) {
+        (false, true) => has.insert(local),
+        (true, false) => has.remove(local),
+        _ => {}
     }
 }

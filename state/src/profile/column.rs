@@ -1,6 +1,7 @@
 //! Forward columns: what each user has, in small pages that are copied only when a published version shares them.
 
 use super::PAGE;
+use super::heap::{Heap, flat};
 use super::packed::Packed;
 use std::sync::Arc;
 
@@ -20,6 +21,20 @@ impl<P, const USERS: usize> Default for Column<P, USERS> {
 impl<P, const USERS: usize> Clone for Column<P, USERS> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
+    }
+}
+
+impl<P: Heap, const USERS: usize> Heap for Column<P, USERS> {
+    fn heap(&self) -> usize {
+        self.0.heap()
+    }
+}
+
+flat!(EnumPage, IntPage);
+
+impl Heap for SetPage {
+    fn heap(&self) -> usize {
+        self.lists.heap()
     }
 }
 

@@ -1,9 +1,11 @@
 //! Dictionaries: user ids and tag values become dense numbers, added by one writer and read without locks.
 
+use super::heap::Heap;
 use super::user::UserId;
 use crate::key::mix;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -67,6 +69,8 @@ impl Hasher for Folding {
 pub(crate) struct Dict<N> {
     numbers: papaya::HashMap<N, u32, Seeded>,
     names: boxcar::Vec<N>,
+    /// What the names own on the heap, summed up as they come: to visit all of them takes too long.
+    owned: AtomicUsize,
 }
 
 impl<N> fmt::Debug for Dict<N> {
@@ -80,18 +84,34 @@ pub(crate) type UserDict = Dict<UserId>;
 /// Value to value number, for one tag in one key group.
 pub(crate) type ValueDict = Dict<Arc<str>>;
 
-impl<N: Hash + Eq + Clone> Default for Dict<N> {
-    fn default() -> Self {
-        Self { numbers: papaya::HashMap::with_hasher(Seeded::default()), names: boxcar::Vec::new() }
+/// An estimate: the two tables do not tell how much room they keep. Table slots are taken to be a power of two, half to all in
+/// use at three quarters, of a pointer and a byte; each entry lies behind its pointer.
+impl<N: Hash + Eq + Clone + Heap> Heap for Dict<N> {
+    fn heap(&self) -> usize {
+        let names = self.names.count();
+        let slots = if names == 0 { 0 } else { (names * 4 / 3).next_power_of_two() };
+        let numbers = slots * (size_of::<usize>() + 1) + names * size_of::<(N, u32)>();
+        numbers + names * size_of::<(N, bool)>() + self.owned.load(Ordering::Relaxed)
     }
 }
 
-impl<N: Hash + Eq + Clone> Dict<N> {
+impl<N: Hash + Eq + Clone> Default for Dict<N> {
+    fn default() -> Self {
+        Self {
+            numbers: papaya::HashMap::with_hasher(Seeded::default()),
+            names: boxcar::Vec::new(),
+            owned: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<N: Hash + Eq + Clone + Heap> Dict<N> {
     /// An empty one with room for `n` names.
     pub(crate) fn with_capacity(n: usize) -> Self {
         Self {
             numbers: papaya::HashMap::with_capacity_and_hasher(n, Seeded::default()),
             names: boxcar::Vec::with_capacity(n),
+            owned: AtomicUsize::new(0),
         }
     }
 
@@ -113,8 +133,14 @@ impl<N: Hash + Eq + Clone> Dict<N> {
         self.names.get(number as usize)
     }
 
+    /// The numbers and names there are now, in order.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (u32, &N)> {
+        self.names.iter().map(|(number, name)| (number as u32, name))
+    }
+
     /// Adds a name that is not there. Only the one writer calls this.
     pub(crate) fn add(&self, name: N) -> u32 {
+        self.owned.fetch_add(name.heap(), Ordering::Relaxed);
         // The name goes in first: whoever finds the number also finds the name.
         let number = self.names.push(name.clone()) as u32;
         self.numbers.pin().insert(name, number);

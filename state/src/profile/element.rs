@@ -2,6 +2,7 @@
 
 use super::CHUNK_BITS;
 use super::column::Column;
+use super::heap::Heap;
 use super::packed::Packed;
 use super::stamp::{NEVER, base_around, chunk_mut, offset_of, time_of};
 use std::sync::Arc;
@@ -25,6 +26,21 @@ pub(crate) enum ElementPage {
 
 /// Where a value is in its user's list, or would be.
 type Place = Result<usize, usize>;
+
+impl Heap for ElementPage {
+    fn heap(&self) -> usize {
+        match self {
+            ElementPage::Narrow { lists, .. } => lists.heap(),
+            ElementPage::Wide(lists) => lists.heap(),
+        }
+    }
+}
+
+impl Heap for Elements {
+    fn heap(&self) -> usize {
+        self.0.heap()
+    }
+}
 
 impl ElementPage {
     #[inline]
@@ -101,6 +117,21 @@ impl Elements {
             let (place, known) = p.find(local as usize % ELEMENT_PAGE, value);
             place.is_ok() && known >= time
         })
+    }
+
+    /// The elements of one user with their times.
+    pub(crate) fn list(&self, local: u32) -> Vec<(u32, i64)> {
+        self.page(local).map_or_else(Vec::new, |p| p.list(local as usize % ELEMENT_PAGE))
+    }
+
+    /// Forgets what was said of one element of a user.
+    pub(crate) fn drop_value(&mut self, local: u32, value: u32) {
+        let new = || ElementPage::Wide(Packed::default());
+        let slot = local as usize % ELEMENT_PAGE;
+        match chunk_mut(&mut self.0, local).page_or(local as u16, new) {
+            ElementPage::Narrow { lists, .. } => lists.retain(slot, |e| e.0 != value),
+            ElementPage::Wide(lists) => lists.retain(slot, |e| e.0 != value),
+        }
     }
 
     /// Forgets what was said of a user's elements before `time`.

@@ -1,6 +1,6 @@
 //! What can go wrong with an update, a claim or a query; each message names the value and the way out.
 
-use super::update::TagType;
+use super::update::{TagType, TagValue};
 use super::user::UserId;
 use crate::error::StateError;
 use crate::key::KeyGroup;
@@ -34,6 +34,27 @@ pub enum ProfileError {
         /// The type asked for.
         wanted: TagType,
     },
+    /// Another tag is the same column of the same table.
+    #[error(
+        "tag '{tag}' would be the same column as tag '{other}', since tags without a table belong to that of the space's name; use \
+         another name"
+    )]
+    SameColumn {
+        /// The tag.
+        tag: String,
+        /// The tag that is there.
+        other: String,
+    },
+    /// A decimal tag would have too many digits behind the point.
+    #[error("decimal tag '{tag}' cannot have {scale} digits behind the point; give it {most} at most")]
+    Scale {
+        /// The tag.
+        tag: String,
+        /// The digits asked for.
+        scale: u8,
+        /// How many there may be.
+        most: u8,
+    },
     /// The delta does not fit the tag's type.
     #[error("{delta} {value} does not fit {is} tag '{tag}' of user {user}; it takes {takes}")]
     Mismatch {
@@ -50,19 +71,21 @@ pub enum ProfileError {
         /// What the type takes.
         takes: &'static str,
     },
-    /// An int tag would leave the range of `i64`.
+    /// A number tag would leave its range.
     #[error(
-        "incrementing int tag '{tag}' of user {user} from {from} by {by} leaves the 64-bit range; set or unset it first"
+        "incrementing {is} tag '{tag}' of user {user} from {from} by {by} leaves the 64-bit range; set or unset it first"
     )]
     Overflow {
         /// The tag.
         tag: String,
+        /// The tag's type.
+        is: TagType,
         /// The user.
         user: UserId,
         /// The value so far.
-        from: i64,
+        from: Box<TagValue>,
         /// The increment.
-        by: i64,
+        by: Box<TagValue>,
     },
     /// The update has no event time.
     #[error("the update of user {user} has no event time; give it one with at(ms)")]
@@ -225,7 +248,7 @@ pub enum QueryError {
         takes: &'static str,
     },
     /// The text is not an expression.
-    #[error("the condition cannot be read: {reason}")]
+    #[error("this cannot be read: {reason}")]
     Syntax {
         /// What the parser said.
         reason: String,
@@ -237,6 +260,32 @@ pub enum QueryError {
         piece: String,
         /// What there is instead.
         supported: &'static str,
+    },
+    /// What is wrong, and where in the text that begins.
+    #[error("line {line}, column {column}: {problem}")]
+    At {
+        /// The line, from 1.
+        line: u64,
+        /// The column, from 1.
+        column: u64,
+        /// What is wrong there.
+        problem: Box<QueryError>,
+    },
+    /// One user has more than an answer may have.
+    #[error("the row of user {user} alone has over {limit} values; ask for fewer columns")]
+    RowTooLarge {
+        /// The user.
+        user: UserId,
+        /// Values that an answer has at most.
+        limit: usize,
+    },
+    /// There is no such table.
+    #[error("table '{table}' is not known; known tables: {known}")]
+    UnknownTable {
+        /// The table asked for.
+        table: String,
+        /// The tables there are.
+        known: String,
     },
     /// The condition is too large to be evaluated safely.
     #[error("the condition has {what} {size}, the limit is {limit}; split it or use in / hasAny lists")]

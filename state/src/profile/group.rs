@@ -5,8 +5,11 @@ use super::catalogue::Catalogue;
 use super::chunk::{GroupVersion, TagChunk};
 use super::element::Elements;
 use super::error::ProfileError;
+use super::heap::Heap;
+use super::map;
+use super::scalar::{self, NotGrown};
 use super::stamp::{NEVER, Stamps};
-use super::update::{Delta, ProfileUpdate, TagDelta, TagType, TagValue};
+use super::update::{Delta, ProfileUpdate, Shape, TagDelta, TagType, TagValue, is_int_element};
 use super::user::UserId;
 use std::sync::Arc;
 
@@ -31,20 +34,29 @@ pub(crate) struct SetMemory {
 
 impl Memory {
     pub(crate) fn new(kind: TagType) -> Self {
-        match kind {
-            TagType::Enum => Memory::Enum(Stamps::default()),
-            TagType::Int => Memory::Int(Stamps::default()),
-            TagType::Set => Memory::Set(SetMemory::default()),
+        match kind.shape() {
+            Shape::Text => Memory::Enum(Stamps::default()),
+            Shape::Number => Memory::Int(Stamps::default()),
+            Shape::Set => Memory::Set(SetMemory::default()),
         }
     }
 }
 
-/// A validated delta: the tag's number, and for int tags the outcome.
+impl Heap for Memory {
+    fn heap(&self) -> usize {
+        match self {
+            Memory::Enum(stamps) | Memory::Int(stamps) => stamps.heap(),
+            Memory::Set(set) => set.touched.heap() + set.cleared.heap() + set.elements.heap(),
+        }
+    }
+}
+
+/// A validated delta: the tag's number, and for number tags the outcome.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     tag: u32,
     kind: TagType,
-    /// For int tags the value and the stamp after this delta, if it changes anything.
+    /// For number tags the key and the stamp after this delta, if it changes anything.
     int: Option<(Option<i64>, i64)>,
 }
 
@@ -55,6 +67,13 @@ pub(crate) struct Group {
     pub(crate) version: Arc<GroupVersion>,
     /// By tag number.
     pub(crate) memory: Arc<[Memory]>,
+}
+
+impl Heap for Group {
+    fn heap(&self) -> usize {
+        let stamps = size_of_val(&*self.memory) + self.memory.iter().map(Heap::heap).sum::<usize>();
+        self.version.heap() + stamps
+    }
 }
 
 impl Default for Group {
@@ -80,18 +99,22 @@ impl Group {
                 return Err(mismatch(tag, kind, delta, &update.user));
             }
             let mut int = None;
-            if kind == TagType::Int {
+            if kind.shape() == Shape::Number {
                 // An earlier delta of this very update may have changed what this one builds on.
                 let before = steps.iter().rev().find(|s| s.tag == id && s.int.is_some());
                 let (value, stamp) = match before.and_then(|s| s.int) {
                     Some(state) => state,
                     None => local.map_or((None, NEVER), |l| self.int_state(id, l)),
                 };
-                int = number(delta, value, stamp, time).map_err(|by| ProfileError::Overflow {
-                    tag: tag.to_string(),
-                    user: update.user.clone(),
-                    from: value.unwrap_or(0),
-                    by,
+                int = number(kind, delta, value, stamp, time).map_err(|refused| match (refused, delta) {
+                    (NotGrown::Overflow, Delta::Increment(by)) => ProfileError::Overflow {
+                        tag: tag.to_string(),
+                        is: kind,
+                        user: update.user.clone(),
+                        from: Box::new(value.map_or(TagValue::Int(0), |key| scalar::value(kind, key))),
+                        by: Box::new(by.clone()),
+                    },
+                    _ => mismatch(tag, kind, delta, &update.user),
                 })?;
             }
             steps.push(Step { tag: id, kind, int });
@@ -163,6 +186,9 @@ impl Group {
                 }
                 Memory::Set(memory) => match delta {
                     Delta::Add(v) => memory.element(&mut here, time, dict.intern(v), true),
+                    Delta::Remove(key) if step.kind == TagType::Map => {
+                        memory.put(&mut here, time, dict, key, None)
+                    }
                     Delta::Remove(v) => memory.element(&mut here, time, dict.intern(v), false),
                     Delta::Set(TagValue::Set(all)) => {
                         let mut wins = memory.clear(&mut here, time, true);
@@ -170,6 +196,18 @@ impl Group {
                             wins |= memory.element(&mut here, time, dict.intern(v), true);
                         }
                         wins
+                    }
+                    Delta::Set(TagValue::IntSet(all)) => {
+                        let mut wins = memory.clear(&mut here, time, true);
+                        for n in all {
+                            wins |= memory.element(&mut here, time, dict.intern(&n.to_string()), true);
+                        }
+                        wins
+                    }
+                    Delta::Put(key, value) => memory.put(&mut here, time, dict, key, Some(value)),
+                    Delta::Set(TagValue::Map(all)) => {
+                        let cleared = memory.clear(&mut here, time, true);
+                        memory.put_all(&mut here, time, dict, all) | cleared
                     }
                     _ => memory.clear(&mut here, time, false),
                 },
@@ -190,20 +228,20 @@ impl Group {
 }
 
 /// One user's place in one tag, made writable only when something changes.
-struct Here<'a> {
+pub(crate) struct Here<'a> {
     chunk: &'a mut Arc<super::chunk::Chunk>,
     step: &'a Step,
-    local: u32,
+    pub(crate) local: u32,
 }
 
 impl Here<'_> {
     #[inline]
-    fn tag(&mut self) -> &mut TagChunk {
+    pub(crate) fn tag(&mut self) -> &mut TagChunk {
         Arc::make_mut(self.chunk).tag_mut(self.step.tag, self.step.kind)
     }
 
     #[inline]
-    fn seen(&self) -> Option<&TagChunk> {
+    pub(crate) fn seen(&self) -> Option<&TagChunk> {
         self.chunk.tag(self.step.tag)
     }
 
@@ -259,48 +297,61 @@ impl SetMemory {
     }
 
     /// Notes that a delta gave the tag a value at `time`.
-    fn touch(&mut self, here: &mut Here<'_>, time: i64) {
+    pub(crate) fn touch(&mut self, here: &mut Here<'_>, time: i64) {
         let local = here.local;
         if time > self.touched.get(local) {
             self.touched.set(local, time);
         }
-        if time >= self.cleared.get(local) && !here.seen().is_some_and(|c| c.has().contains(local & 0xffff)) {
+        if time >= self.cleared.get(local) && !here.seen().is_some_and(|c| c.has().contains(local as u16)) {
             here.tag().put_presence(local as u16, true);
         }
     }
 }
 
+/// Whether a type takes such a delta. Whether a number takes its value is seen when the outcome is worked out.
 fn fits(kind: TagType, delta: &Delta) -> bool {
-    matches!(
-        (kind, delta),
-        (TagType::Enum, Delta::Set(TagValue::Text(_)) | Delta::Unset)
-            | (TagType::Set, Delta::Set(TagValue::Set(_)) | Delta::Unset | Delta::Add(_) | Delta::Remove(_))
-            | (
-                TagType::Int,
-                Delta::Set(TagValue::Int(_))
-                    | Delta::Unset
-                    | Delta::Increment(_)
-                    | Delta::Max(_)
-                    | Delta::Min(_)
-            )
-    )
+    match (kind, delta) {
+        (_, Delta::Unset) => true,
+        (TagType::Enum, Delta::Set(TagValue::Text(_))) => true,
+        (TagType::Set, Delta::Set(TagValue::Set(_)) | Delta::Add(_) | Delta::Remove(_)) => true,
+        (TagType::IntSet, Delta::Set(TagValue::IntSet(_))) => true,
+        (TagType::IntSet, Delta::Add(v) | Delta::Remove(v)) => is_int_element(v),
+        (TagType::Map, Delta::Set(TagValue::Map(all))) => all.iter().all(|(k, v)| map::is_entry(k, v)),
+        (TagType::Map, Delta::Put(key, value)) => map::is_entry(key, value),
+        (TagType::Map, Delta::Remove(key)) => !key.contains('\0'),
+        (_, Delta::Set(_) | Delta::Increment(_) | Delta::Max(_) | Delta::Min(_)) => {
+            kind.shape() == Shape::Number
+        }
+        _ => false,
+    }
 }
 
-/// What a delta makes of an int tag: the new value and stamp, nothing if it lost, or the increment that overflows.
+/// What a delta makes of a number tag: the new key and stamp, nothing if it lost, or why it cannot be.
 fn number(
+    kind: TagType,
     delta: &Delta,
     value: Option<i64>,
     stamp: i64,
     time: i64,
-) -> Result<Option<(Option<i64>, i64)>, i64> {
+) -> Result<Option<(Option<i64>, i64)>, NotGrown> {
     let register = |new: Option<i64>| (time > stamp || (time == stamp && new > value)).then_some((new, time));
     let fold = |new: i64| (time >= stamp).then_some((Some(new), stamp));
-    Ok(match *delta {
-        Delta::Set(TagValue::Int(n)) => register(Some(n)),
-        Delta::Increment(_) if time < stamp => None,
-        Delta::Increment(by) => fold(value.unwrap_or(0).checked_add(by).ok_or(by)?),
-        Delta::Max(n) => fold(value.map_or(n, |v| v.max(n))),
-        Delta::Min(n) => fold(value.map_or(n, |v| v.min(n))),
+    let key = |value: &TagValue| scalar::key(kind, value).ok_or(NotGrown::Mismatch);
+    Ok(match delta {
+        Delta::Set(new) => register(Some(key(new)?)),
+        Delta::Increment(by) => {
+            let new = scalar::grown(kind, value, by);
+            // One that lost need not fit into the range, but must be of the right type.
+            if time < stamp && new != Err(NotGrown::Mismatch) { None } else { fold(new?) }
+        }
+        Delta::Max(n) => {
+            let n = key(n)?;
+            fold(value.map_or(n, |v| v.max(n)))
+        }
+        Delta::Min(n) => {
+            let n = key(n)?;
+            fold(value.map_or(n, |v| v.min(n)))
+        }
         _ => register(None),
     })
 }
@@ -308,15 +359,32 @@ fn number(
 #[cold]
 fn mismatch(tag: &str, is: TagType, delta: &Delta, user: &UserId) -> ProfileError {
     let value = match delta {
-        Delta::Set(v) => v.to_string(),
+        Delta::Set(v) | Delta::Increment(v) | Delta::Max(v) | Delta::Min(v) => v.to_string(),
         Delta::Unset => String::new(),
         Delta::Add(v) | Delta::Remove(v) => format!("'{v}'"),
-        Delta::Increment(n) | Delta::Max(n) | Delta::Min(n) => n.to_string(),
+        Delta::Put(key, value) => format!("'{key}' {value}"),
     };
     let takes = match is {
         TagType::Enum => "set with a text, and unset",
         TagType::Set => "set with texts, add, remove, and unset",
+        TagType::IntSet => "set with whole numbers, add and remove with one in digits, and unset",
+        TagType::Map => {
+            "put, and set with a map, of texts, whole numbers, finite floats and truth values, keys without NUL; remove with a \
+             key, and unset"
+        }
         TagType::Int => "set with a number up to 2^63-1, increment, max, min, and unset",
+        TagType::UInt => "set with a whole number from 0 to 2^64-1, increment, max, min, and unset",
+        TagType::Float => {
+            "set with a number (a whole one only if a float holds it exactly), increment, max, min, and unset"
+        }
+        TagType::Bool => "set, max and min with true or false, and unset",
+        TagType::Decimal(_) => {
+            "set with a whole or decimal number of no more digits behind the point, increment, max, min, and unset"
+        }
+        TagType::Date => "set, max and min with a date ('2026-11-30'), and unset",
+        TagType::Timestamp => {
+            "set with ms since the epoch or a moment ('2026-11-30 12:00:00', UTC), increment by ms, max, min, and unset"
+        }
     };
     ProfileError::Mismatch { delta: delta.kind(), value, tag: tag.to_owned(), is, user: user.clone(), takes }
 }

@@ -1,5 +1,7 @@
 //! Many short lists end to end in one vector, so that copying all of them is two copies of memory.
 
+use super::heap::{Heap, plain};
+
 /// `N` lists of `T`.
 #[derive(Debug, Clone)]
 pub(crate) struct Packed<T, const N: usize> {
@@ -10,6 +12,12 @@ pub(crate) struct Packed<T, const N: usize> {
 impl<T, const N: usize> Default for Packed<T, N> {
     fn default() -> Self {
         Self { ends: [0; N], items: Vec::new() }
+    }
+}
+
+impl<T: Copy, const N: usize> Heap for Packed<T, N> {
+    fn heap(&self) -> usize {
+        plain(&self.items)
     }
 }
 

@@ -1,15 +1,15 @@
-//! Which users of a chunk have which value: short lists packed together, longer ones as roaring bitmaps of their own.
+//! Which users of a chunk have which value: short lists packed together, longer ones each on their own.
 
 use super::VALUES_PAGE;
+use super::heap::Heap;
+use super::locals::{Locals, Posting};
 use super::packed::Packed;
-use roaring::RoaringBitmap;
-use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A list that grows beyond this becomes a bitmap.
+/// A list that grows beyond this leaves its page.
 const SPARSE_MAX: usize = 256;
-/// A bitmap that shrinks to this becomes a list; well below the other, so that a value at the border does not flap.
-const SPARSE_AGAIN: u64 = 128;
+/// What shrinks to this comes back; well below the other, so that a value at the border does not flap.
+const SPARSE_AGAIN: u32 = 128;
 
 /// Users by value number, in pages so that a tag of many values is cheap to copy on write.
 #[derive(Debug, Clone, Default)]
@@ -20,30 +20,19 @@ pub(crate) struct Postings(Vec<Option<Arc<PostingPage>>>);
 struct PostingPage {
     sparse: Packed<u16, VALUES_PAGE>,
     /// By position in the page, sorted.
-    dense: Vec<(u8, Arc<RoaringBitmap>)>,
+    dense: Vec<(u8, Locals)>,
 }
 
-/// The users of one value, sorted.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Posting<'a> {
-    Sparse(&'a [u16]),
-    Dense(&'a RoaringBitmap),
-}
-
-impl<'a> Posting<'a> {
-    #[inline]
-    pub(crate) fn contains(&self, local: u16) -> bool {
-        match self {
-            Posting::Sparse(list) => list.binary_search(&local).is_ok(),
-            Posting::Dense(bitmap) => bitmap.contains(local.into()),
-        }
+impl Heap for PostingPage {
+    fn heap(&self) -> usize {
+        let dense = self.dense.iter().map(|(_, users)| users.heap()).sum::<usize>();
+        self.sparse.heap() + self.dense.capacity() * size_of::<(u8, Locals)>() + dense
     }
+}
 
-    pub(crate) fn bitmap(self) -> Cow<'a, RoaringBitmap> {
-        match self {
-            Posting::Sparse(list) => Cow::Owned(list.iter().map(|&l| u32::from(l)).collect()),
-            Posting::Dense(bitmap) => Cow::Borrowed(bitmap),
-        }
+impl Heap for Postings {
+    fn heap(&self) -> usize {
+        self.0.heap()
     }
 }
 
@@ -55,25 +44,25 @@ impl PostingPage {
 
     fn insert(&mut self, slot: usize, local: u16) {
         if let Ok(at) = self.dense(slot) {
-            Arc::make_mut(&mut self.dense[at].1).insert(local.into());
+            self.dense[at].1.insert(local);
         } else if let Err(at) = self.sparse.get(slot).binary_search(&local) {
             self.sparse.insert(slot, at, local);
             if self.sparse.get(slot).len() > SPARSE_MAX {
-                let bitmap = Posting::Sparse(self.sparse.get(slot)).bitmap().into_owned();
+                let users = Locals::of_sorted(self.sparse.get(slot).to_vec());
                 self.sparse.clear(slot);
                 let at = self.dense(slot).unwrap_or_else(|at| at);
-                self.dense.insert(at, (slot as u8, Arc::new(bitmap)));
+                self.dense.insert(at, (slot as u8, users));
             }
         }
     }
 
     fn remove(&mut self, slot: usize, local: u16) {
         if let Ok(at) = self.dense(slot) {
-            let bitmap = Arc::make_mut(&mut self.dense[at].1);
-            bitmap.remove(local.into());
-            if bitmap.len() <= SPARSE_AGAIN {
-                let (_, bitmap) = self.dense.remove(at);
-                bitmap.iter().enumerate().for_each(|(i, l)| self.sparse.insert(slot, i, l as u16));
+            let users = &mut self.dense[at].1;
+            users.remove(local);
+            if users.len() <= SPARSE_AGAIN {
+                let (_, users) = self.dense.remove(at);
+                users.to_vec().iter().enumerate().for_each(|(i, l)| self.sparse.insert(slot, i, *l));
             }
         } else if let Ok(at) = self.sparse.get(slot).binary_search(&local) {
             self.sparse.remove(slot, at);
@@ -95,8 +84,7 @@ impl Postings {
             let page = postings.page_mut(value);
             let slot = value as usize % VALUES_PAGE;
             if users.len() > SPARSE_MAX {
-                let bitmap = RoaringBitmap::from_sorted_iter(users.map(u32::from)).ok()?;
-                page.dense.push((slot as u8, Arc::new(bitmap)));
+                page.dense.push((slot as u8, Locals::of_sorted(users.collect())));
             } else {
                 page.sparse.append(slot, users);
             }
@@ -110,9 +98,9 @@ impl Postings {
         let page = self.0.get(value as usize / VALUES_PAGE)?.as_ref()?;
         let slot = value as usize % VALUES_PAGE;
         Some(match (page.sparse.get(slot), page.dense(slot)) {
-            (_, Ok(at)) => Posting::Dense(&page.dense[at].1),
+            (_, Ok(at)) => page.dense[at].1.view(),
             ([], _) => return None,
-            (list, _) => Posting::Sparse(list),
+            (list, _) => Posting::List(list),
         })
     }
 
@@ -132,7 +120,11 @@ impl Postings {
 
     #[inline]
     pub(crate) fn remove(&mut self, value: u32, local: u16) {
-        self.page_mut(value).remove(value as usize % VALUES_PAGE, local);
+        let page = self.page_mut(value);
+        page.remove(value as usize % VALUES_PAGE, local);
+        if page.sparse.items().is_empty() && page.dense.is_empty() {
+            self.0[value as usize / VALUES_PAGE] = None;
+        }
     }
 }
 
@@ -167,9 +159,8 @@ mod tests {
                 for (value, set) in &model {
                     let found = postings.get(*value);
                     prop_assert_eq!(found.is_some(), !set.is_empty());
-                    let found = found.map(|p| p.bitmap().into_owned()).unwrap_or_default();
-                    prop_assert!(found.iter().eq(set.iter().map(|&l| u32::from(l))));
-                    prop_assert!((0..50u16).all(|l| postings.get(*value).is_some_and(|p| p.contains(l)) == set.contains(&l)));
+                    prop_assert_eq!(found.map_or(0, |p| p.len()) as usize, set.len());
+                    prop_assert!((0..u16::MAX).step_by(61).all(|l| postings.get(*value).is_some_and(|p| p.contains(l)) == set.contains(&l)));
                 }
             }
         }

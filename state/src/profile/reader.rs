@@ -5,13 +5,17 @@ use super::catalogue::Catalogue;
 use super::chunk::{GroupVersion, TagChunk};
 use super::error::QueryError;
 use super::eval::Query;
+use super::map;
 use super::predicate::Predicate;
+use super::scalar;
 use super::space::{Cell, Space};
+use super::sql::SqlAnswer;
 use super::update::{TagType, TagValue};
 use super::user::UserId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use xxhash_rust::xxh3::Xxh3;
@@ -140,6 +144,14 @@ impl Reader {
         self.snapshot().ids(predicate, page)
     }
 
+    /// [`Snapshot::sql`] on the newest version.
+    ///
+    /// # Errors
+    /// What is no SQL or not supported, with its place; an unknown table or tag; a condition that does not fit its tag's type.
+    pub fn sql(&self, text: &str) -> Result<SqlAnswer, QueryError> {
+        self.snapshot().sql(text)
+    }
+
     /// [`Snapshot::profile`] on the newest version.
     pub fn profile(&self, user: &UserId) -> Answer<Option<BTreeMap<String, TagValue>>> {
         self.snapshot().profile(user)
@@ -176,7 +188,7 @@ impl Snapshot {
         self.pinned.version
     }
 
-    fn answer<T>(&self, value: T) -> Answer<T> {
+    pub(crate) fn answer<T>(&self, value: T) -> Answer<T> {
         Answer { value, version: self.pinned.version }
     }
 
@@ -190,8 +202,9 @@ impl Snapshot {
     /// # Errors
     /// An unknown tag, or a condition that does not fit its tag's type.
     pub fn count(&self, predicate: &Predicate) -> Result<Answer<u64>, QueryError> {
-        let query = Query::new(predicate, &self.pinned.catalogue)?;
-        Ok(self.answer(self.pinned.groups.iter().map(|g| query.count(g)).sum()))
+        let groups = &self.pinned.groups;
+        let query = Query::new(predicate, &self.pinned.catalogue, groups.len())?;
+        Ok(self.answer(groups.iter().enumerate().map(|(at, group)| query.count(at, group)).sum()))
     }
 
     /// Lists the users who match, in ordinal order: by key group, then by first appearance. The order holds across
@@ -200,23 +213,40 @@ impl Snapshot {
     /// # Errors
     /// An unknown tag, or a condition that does not fit its tag's type.
     pub fn ids(&self, predicate: &Predicate, page: Page) -> Result<Answer<Vec<UserId>>, QueryError> {
-        let query = Query::new(predicate, &self.pinned.catalogue)?;
-        let (mut ids, mut skip) = (Vec::new(), page.offset);
-        'all: for group in &self.pinned.groups {
-            for (chunk, matching) in query.chunks(group) {
-                if matching.len() <= skip {
-                    skip -= matching.len();
-                    continue;
-                }
-                let room = page.limit - ids.len();
-                let locals = matching.iter().skip(std::mem::take(&mut skip) as usize).take(room);
-                ids.extend(locals.filter_map(|l| group.dict.name((chunk as u32) << CHUNK_BITS | l).cloned()));
-                if ids.len() >= page.limit {
-                    break 'all;
-                }
-            }
-        }
+        let mut ids = Vec::new();
+        self.each_match(predicate, page, |_, _, user| ids.push(user.clone()))?;
         Ok(self.answer(ids))
+    }
+
+    /// Shows the users of a page who match, with their key group and local ordinal.
+    pub(crate) fn each_match(
+        &self,
+        predicate: &Predicate,
+        page: Page,
+        mut each: impl FnMut(&GroupVersion, u32, &UserId),
+    ) -> Result<(), QueryError> {
+        let query = Query::new(predicate, &self.pinned.catalogue, self.pinned.groups.len())?;
+        let (mut skip, mut room) = (page.offset, page.limit);
+        for (at, group) in self.pinned.groups.iter().enumerate() {
+            if room == 0 {
+                break;
+            }
+            // Breaking off means that the page is full, which is seen here.
+            let _ = query.chunks(at, group, |chunk, found| {
+                if found.len <= skip {
+                    skip -= found.len;
+                    return ControlFlow::Continue(());
+                }
+                for local in found.locals().skip(std::mem::take(&mut skip) as usize).take(room) {
+                    let local = (chunk as u32) << CHUNK_BITS | u32::from(local);
+                    let Some(user) = group.dict.name(local) else { continue };
+                    each(group, local, user);
+                    room -= 1;
+                }
+                if room == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+        }
+        Ok(())
     }
 
     /// All values of one user by tag; none if the user is not in the space. Tags without a value are left out.
@@ -235,24 +265,47 @@ impl Snapshot {
 
     /// Visits the tags a user has a value of, in tag order.
     fn visit(&self, group: &GroupVersion, local: u32, mut each: impl FnMut(&str, TagValue)) {
-        let Some(chunk) = group.chunks.get((local >> CHUNK_BITS) as usize) else { return };
         for (id, (name, _)) in self.pinned.catalogue.tags().iter().enumerate() {
-            let Some(tag) = chunk.tag(id as u32).filter(|t| t.has().contains(local & 0xffff)) else {
-                continue;
-            };
-            let text = |n: &u32| group.values[id].name(*n).map(|v| v.to_string());
-            let low = local as u16;
-            let value = match tag {
-                TagChunk::Enum { .. } => tag.enum_value(low).and_then(|n| text(&n)).map(TagValue::Text),
-                TagChunk::Int { .. } => tag.int_value(low).map(TagValue::Int),
-                TagChunk::Set { .. } => {
-                    Some(TagValue::Set(tag.set_values(low).iter().filter_map(text).collect::<BTreeSet<_>>()))
-                }
-            };
-            if let Some(value) = value {
+            if let Some(value) = self.value(group, local, id as u32) {
                 each(name, value);
             }
         }
+    }
+
+    /// What a user has of one tag.
+    pub(crate) fn value(&self, group: &GroupVersion, local: u32, tag: u32) -> Option<TagValue> {
+        let (_, kind) = *self.pinned.catalogue.tags().get(tag as usize)?;
+        let chunk = group.chunks.get((local >> CHUNK_BITS) as usize)?.tag(tag)?;
+        let low = local as u16;
+        if !chunk.has().contains(low) {
+            return None;
+        }
+        let text = |n: &u32| group.values[tag as usize].name(*n).map(|v| v.to_string());
+        match chunk {
+            TagChunk::Enum { .. } => chunk.enum_value(low).and_then(|n| text(&n)).map(TagValue::Text),
+            TagChunk::Int { .. } => chunk.int_value(low).map(|key| scalar::value(kind, key)),
+            TagChunk::Set { .. } if kind == TagType::IntSet => {
+                let numbers = chunk.set_values(low).iter().filter_map(|n| text(n)?.parse().ok());
+                Some(TagValue::IntSet(numbers.collect()))
+            }
+            TagChunk::Set { .. } if kind == TagType::Map => {
+                let texts = chunk.set_values(low).iter().filter_map(text);
+                let entries =
+                    texts.filter_map(|t| map::entry(&t).map(|(key, value)| (key.to_owned(), value)));
+                Some(TagValue::Map(entries.collect()))
+            }
+            TagChunk::Set { .. } => {
+                Some(TagValue::Set(chunk.set_values(low).iter().filter_map(text).collect::<BTreeSet<_>>()))
+            }
+        }
+    }
+
+    pub(crate) fn groups(&self) -> &[Arc<GroupVersion>] {
+        &self.pinned.groups
+    }
+
+    pub(crate) fn catalogue(&self) -> &Catalogue {
+        &self.pinned.catalogue
     }
 
     /// Digests all there is: equal digests mean equal contents. Reads every user, so it is for tests and audits.
@@ -289,10 +342,26 @@ fn fingerprint(user: &UserId, tag: &str, value: &TagValue) -> u128 {
     match value {
         TagValue::Text(t) => part(3, t.as_bytes()),
         TagValue::Int(n) => part(4, &n.to_le_bytes()),
-        TagValue::TooLarge(n) => part(5, &n.to_le_bytes()),
+        TagValue::UInt(n) => part(5, &n.to_le_bytes()),
         TagValue::Set(s) => {
             part(6, &(s.len() as u64).to_le_bytes());
             s.iter().for_each(|v| part(7, v.as_bytes()));
+        }
+        TagValue::Float(n) => part(8, &n.key().to_le_bytes()),
+        TagValue::Bool(b) => part(9, &[u8::from(*b)]),
+        TagValue::Decimal(n) => part(10, n.to_string().as_bytes()),
+        TagValue::Date(d) => part(11, &d.0.to_le_bytes()),
+        TagValue::Timestamp(t) => part(12, &t.0.to_le_bytes()),
+        TagValue::IntSet(s) => {
+            part(13, &(s.len() as u64).to_le_bytes());
+            s.iter().for_each(|n| part(14, &n.to_le_bytes()));
+        }
+        TagValue::Map(m) => {
+            part(15, &(m.len() as u64).to_le_bytes());
+            for (key, value) in m {
+                part(16, key.as_bytes());
+                part(17, format!("{value:?}").as_bytes());
+            }
         }
     }
     hash.digest128()

@@ -63,6 +63,35 @@ impl Profiles {
         }
     }
 
+    /// Says what SQL calls the user's id (`user_id` by default), a column of every table.
+    #[must_use]
+    pub fn key_column(self, name: &str) -> Self {
+        {
+            let _control = self.space.control();
+            let mut next = (*self.space.catalogue()).clone();
+            next.key = name.into();
+            self.space.catalogue.store(Arc::new(next));
+        }
+        self
+    }
+
+    /// Defines a tag. A clash with a type given before is reported by [`writer`](Self::writer).
+    ///
+    /// A point in the name sets a table apart: `user_profile_b.score` is what SQL calls `score` of table `user_profile_b`. Tags
+    /// without one belong to the table of the space's name.
+    ///
+    /// ```
+    /// use weir_state::profile::{Profiles, TagType};
+    /// let profiles = Profiles::named("crowd")
+    ///     .key_column("uuid")
+    ///     .tag("user_profile_b.score", TagType::Float)
+    ///     .tag("user_profile_b.price", TagType::Decimal(2));
+    /// ```
+    #[must_use]
+    pub fn tag(self, name: &str, kind: TagType) -> Self {
+        self.built(name, kind)
+    }
+
     /// Defines an enum tag. A clash with a type given before is reported by [`writer`](Self::writer).
     #[must_use]
     pub fn enum_tag(self, name: &str) -> Self {
@@ -96,7 +125,7 @@ impl Profiles {
     /// Users have no value of it until an update gives one.
     ///
     /// # Errors
-    /// [`ProfileError::TypeClash`] if the tag has another type.
+    /// [`ProfileError::TypeClash`] if the tag has another type, [`ProfileError::SameColumn`] if it is new and another is the same column.
     pub fn add_tag(&self, name: &str, kind: TagType) -> Result<(), ProfileError> {
         self.space.define(name, kind)
     }
@@ -208,9 +237,18 @@ impl Space {
     }
 
     pub(crate) fn define(&self, name: &str, kind: TagType) -> Result<(), ProfileError> {
+        self.add(|catalogue| catalogue.add(name, kind))
+    }
+
+    /// Defines a tag that a state has.
+    pub(crate) fn define_stored(&self, name: &str, kind: TagType) -> Result<(), ProfileError> {
+        self.add(|catalogue| catalogue.add_stored(name, kind))
+    }
+
+    fn add(&self, tag: impl Fn(&mut Catalogue) -> Result<bool, ProfileError>) -> Result<(), ProfileError> {
         let _control = self.control();
         let mut next = (*self.catalogue()).clone();
-        if next.add(name, kind)? {
+        if tag(&mut next)? {
             self.catalogue.store(Arc::new(next));
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Version stamps: the event time of the newest delta per user, in four bytes unless times lie 49 days apart.
 
 use super::column::Column;
+use super::heap::Heap;
 use super::{CHUNK_BITS, PAGE};
 use std::sync::Arc;
 
@@ -44,6 +45,21 @@ pub(crate) enum StampPage {
     Narrow { base: i64, offsets: [u32; PAGE] },
     /// Times more than 24 days around the first one: plain.
     Wide(Box<[i64; PAGE]>),
+}
+
+impl Heap for StampPage {
+    fn heap(&self) -> usize {
+        match self {
+            StampPage::Narrow { .. } => 0,
+            StampPage::Wide(times) => size_of_val(&**times),
+        }
+    }
+}
+
+impl Heap for Stamps {
+    fn heap(&self) -> usize {
+        self.0.heap()
+    }
 }
 
 impl StampPage {

@@ -1,15 +1,17 @@
 //! What a stream says about one user: tag deltas with an event time, built cheaply once per event.
 
+use super::scalar::{Date, Decimal, Float, Timestamp};
 use super::user::UserId;
+use super::wire::Written;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The name of a tag. A literal costs nothing.
 pub type TagName = Cow<'static, str>;
 
-/// What values a tag takes.
+/// What values a tag takes. How they compare, and what no value means, is in [`crate::profile`] and `docs/profiles.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -20,6 +22,44 @@ pub enum TagType {
     Set,
     /// One `i64` per user.
     Int,
+    /// One `u64` per user.
+    UInt,
+    /// One `f64` per user; see [`Float`].
+    Float,
+    /// True or false.
+    Bool,
+    /// One number per user with so many digits behind the point (18 at most), as an `i64` of units of the last.
+    Decimal(u8),
+    /// One day per user.
+    Date,
+    /// One moment per user, to the ms.
+    Timestamp,
+    /// A set of `i64` per user; the empty set differs from no value.
+    IntSet,
+    /// A text, number or truth value per key and user; the empty map differs from no value.
+    Map,
+}
+
+/// How a type is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// One text.
+    Text,
+    /// Texts, numbers written in digits, or entries of a map.
+    Set,
+    /// An integer of the same order.
+    Number,
+}
+
+impl TagType {
+    #[inline]
+    pub(crate) fn shape(self) -> Shape {
+        match self {
+            TagType::Enum => Shape::Text,
+            TagType::Set | TagType::IntSet | TagType::Map => Shape::Set,
+            _ => Shape::Number,
+        }
+    }
 }
 
 impl fmt::Display for TagType {
@@ -28,6 +68,14 @@ impl fmt::Display for TagType {
             TagType::Enum => "enum",
             TagType::Set => "set",
             TagType::Int => "int",
+            TagType::UInt => "uint",
+            TagType::Float => "float",
+            TagType::Bool => "bool",
+            TagType::Decimal(scale) => return write!(f, "decimal({scale})"),
+            TagType::Date => "date",
+            TagType::Timestamp => "timestamp",
+            TagType::IntSet => "intset",
+            TagType::Map => "map",
         })
     }
 }
@@ -37,14 +85,29 @@ impl fmt::Display for TagType {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum TagValue {
-    /// A value of an enum tag.
+    /// A value of an enum tag; a date or a moment in its written form.
     Text(String),
-    /// A value of an int tag.
+    /// A whole number within the range of `i64`; of a timestamp tag, ms since the epoch.
     Int(i64),
-    /// A number above `i64::MAX`: no tag takes it, and the error names it rather than a wrapped negative.
-    TooLarge(u64),
+    /// A whole number above `i64::MAX`.
+    #[serde(alias = "toolarge")]
+    UInt(u64),
     /// A value of a set tag.
     Set(BTreeSet<String>),
+    /// A value of a float tag.
+    Float(Float),
+    /// A value of a bool tag.
+    Bool(bool),
+    /// A value of a decimal tag.
+    Decimal(Decimal),
+    /// A value of a date tag.
+    Date(Date),
+    /// A value of a timestamp tag.
+    Timestamp(Timestamp),
+    /// A value of an int set tag.
+    IntSet(BTreeSet<i64>),
+    /// A value of a map tag: texts, whole numbers, finite floats and truth values by key.
+    Map(BTreeMap<String, TagValue>),
 }
 
 impl TagValue {
@@ -70,8 +133,21 @@ impl fmt::Display for TagValue {
         match self {
             TagValue::Text(s) => write!(f, "'{s}'"),
             TagValue::Int(n) => n.fmt(f),
-            TagValue::TooLarge(n) => n.fmt(f),
+            TagValue::UInt(n) => n.fmt(f),
             TagValue::Set(s) => f.debug_set().entries(s).finish(),
+            TagValue::Float(n) => n.fmt(f),
+            TagValue::Bool(b) => b.fmt(f),
+            TagValue::Decimal(n) => n.fmt(f),
+            TagValue::Date(d) => write!(f, "'{d}'"),
+            TagValue::Timestamp(t) => write!(f, "'{t}'"),
+            TagValue::IntSet(s) => f.debug_set().entries(s).finish(),
+            TagValue::Map(m) => {
+                f.write_str("{")?;
+                for (i, (key, value)) in m.iter().enumerate() {
+                    write!(f, "{}{key:?}: {value}", if i == 0 { "" } else { ", " })?;
+                }
+                f.write_str("}")
+            }
         }
     }
 }
@@ -89,38 +165,100 @@ values! {
     String => s: TagValue::Text(s),
     i64 => n: TagValue::Int(n),
     i32 => n: TagValue::Int(n.into()),
+    u8 => n: TagValue::Int(n.into()),
     u32 => n: TagValue::Int(n.into()),
-    u64 => n: i64::try_from(n).map_or(TagValue::TooLarge(n), TagValue::Int),
+    u64 => n: i64::try_from(n).map_or(TagValue::UInt(n), TagValue::Int),
     usize => n: TagValue::from(n as u64),
+    f64 => n: TagValue::Float(Float(n)),
+    Float => n: TagValue::Float(n),
+    bool => b: TagValue::Bool(b),
+    Decimal => n: TagValue::Decimal(n),
+    Date => d: TagValue::Date(d),
+    Timestamp => t: TagValue::Timestamp(t),
     BTreeSet<String> => s: TagValue::Set(s),
+    BTreeSet<i64> => s: TagValue::IntSet(s),
+    BTreeMap<String, TagValue> => m: TagValue::Map(m),
     Vec<String> => s: TagValue::Set(s.into_iter().collect()),
     Vec<&str> => s: TagValue::Set(s.into_iter().map(str::to_owned).collect()),
+    Vec<i64> => s: TagValue::IntSet(s.into_iter().collect()),
 }
 impl<const N: usize> From<[&str; N]> for TagValue {
     fn from(s: [&str; N]) -> Self {
         TagValue::Set(s.into_iter().map(str::to_owned).collect())
     }
 }
+impl<const N: usize> From<[i64; N]> for TagValue {
+    fn from(s: [i64; N]) -> Self {
+        TagValue::IntSet(s.into())
+    }
+}
+
+/// An element of a set: a text, or a whole number, which is kept in digits. Asked of a set, the two are not the same.
+///
+/// ```
+/// use weir_state::profile::tag;
+/// let either = tag("watched").has_any(["TSLA", "AAPL"]).or(tag("shops").has_any([7, 12]));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    pub(crate) text: String,
+    pub(crate) form: Form,
+}
+
+/// As what an element was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Text,
+    Number,
+    /// In JSON, which does not convert: a set of the other type holds no such element, and to ask for it is no error.
+    JsonText,
+    JsonNumber,
+    /// A truth value, null, or a number that is not whole: no set holds it.
+    JsonOther,
+}
+
+macro_rules! elements {
+    ($($t:ty => $form:ident),*) => { $(
+        impl From<$t> for Element {
+            fn from(element: $t) -> Self {
+                Element { text: element.to_string(), form: Form::$form }
+            }
+        }
+    )* };
+}
+elements!(&str => Text, &String => Text, i64 => Number, i32 => Number, u32 => Number);
+impl From<String> for Element {
+    fn from(text: String) -> Self {
+        Element { text, form: Form::Text }
+    }
+}
+
+/// Whether a text is a number as an int set keeps it.
+pub(crate) fn is_int_element(text: &str) -> bool {
+    text.parse::<i64>().is_ok_and(|n| n.to_string() == text)
+}
 
 /// One change of one tag. What wins over what is written in [`crate::profile`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+#[serde(from = "Written")]
 #[non_exhaustive]
 pub enum Delta {
     /// The tag has this value, whatever it had before.
     Set(TagValue),
     /// The tag has no value any more.
     Unset,
-    /// A set tag holds this element.
+    /// A set tag holds this element; an int set takes it in digits.
     Add(String),
-    /// A set tag does not hold this element; the tag is left with a value, if only the empty set.
+    /// A set tag does not hold this element, a map tag this key; the tag is left with a value, if only the empty set or map.
     Remove(String),
-    /// An int tag grows by this; no value counts as 0.
-    Increment(i64),
-    /// An int tag is at least this; no value takes it.
-    Max(i64),
-    /// An int tag is at most this; no value takes it.
-    Min(i64),
+    /// A number tag grows by this; no value counts as 0.
+    Increment(TagValue),
+    /// A number tag is at least this; no value takes it.
+    Max(TagValue),
+    /// A number tag is at most this; no value takes it.
+    Min(TagValue),
+    /// A map tag has this value under this key.
+    Put(String, TagValue),
 }
 
 impl Delta {
@@ -134,6 +272,7 @@ impl Delta {
             Delta::Increment(_) => "increment",
             Delta::Max(_) => "max",
             Delta::Min(_) => "min",
+            Delta::Put(..) => "put",
         }
     }
 }
@@ -199,7 +338,7 @@ impl ProfileUpdate {
         self
     }
 
-    /// Gives the tag a value: a text, an integer or a set, as its type asks.
+    /// Gives the tag a value, as its type asks.
     #[inline]
     #[must_use]
     pub fn set(self, tag: impl Into<TagName>, value: impl Into<TagValue>) -> Self {
@@ -216,35 +355,42 @@ impl ProfileUpdate {
     /// Adds an element to a set tag.
     #[inline]
     #[must_use]
-    pub fn add(self, tag: impl Into<TagName>, element: impl Into<String>) -> Self {
-        self.delta(tag, Delta::Add(element.into()))
+    pub fn add(self, tag: impl Into<TagName>, element: impl Into<Element>) -> Self {
+        self.delta(tag, Delta::Add(element.into().text))
     }
 
-    /// Removes an element from a set tag.
+    /// Gives a key of a map tag a value: a text, a number, or true or false.
     #[inline]
     #[must_use]
-    pub fn remove(self, tag: impl Into<TagName>, element: impl Into<String>) -> Self {
-        self.delta(tag, Delta::Remove(element.into()))
+    pub fn put(self, tag: impl Into<TagName>, key: impl Into<String>, value: impl Into<TagValue>) -> Self {
+        self.delta(tag, Delta::Put(key.into(), value.into()))
     }
 
-    /// Adds `by`, which may be negative, to an int tag.
+    /// Removes an element from a set tag, or a key from a map tag.
     #[inline]
     #[must_use]
-    pub fn increment(self, tag: impl Into<TagName>, by: i64) -> Self {
-        self.delta(tag, Delta::Increment(by))
+    pub fn remove(self, tag: impl Into<TagName>, element: impl Into<Element>) -> Self {
+        self.delta(tag, Delta::Remove(element.into().text))
     }
 
-    /// Raises an int tag to `to` if it is below or has no value.
+    /// Adds `by`, which may be negative, to a number tag; a timestamp grows by ms, a float by float arithmetic.
     #[inline]
     #[must_use]
-    pub fn max(self, tag: impl Into<TagName>, to: i64) -> Self {
-        self.delta(tag, Delta::Max(to))
+    pub fn increment(self, tag: impl Into<TagName>, by: impl Into<TagValue>) -> Self {
+        self.delta(tag, Delta::Increment(by.into()))
     }
 
-    /// Lowers an int tag to `to` if it is above or has no value.
+    /// Raises a number tag to `to` if it is below or has no value.
     #[inline]
     #[must_use]
-    pub fn min(self, tag: impl Into<TagName>, to: i64) -> Self {
-        self.delta(tag, Delta::Min(to))
+    pub fn max(self, tag: impl Into<TagName>, to: impl Into<TagValue>) -> Self {
+        self.delta(tag, Delta::Max(to.into()))
+    }
+
+    /// Lowers a number tag to `to` if it is above or has no value.
+    #[inline]
+    #[must_use]
+    pub fn min(self, tag: impl Into<TagName>, to: impl Into<TagValue>) -> Self {
+        self.delta(tag, Delta::Min(to.into()))
     }
 }

@@ -1,5 +1,6 @@
 //! A user is named by a number or a text, and the name routes, hashes and prints alike everywhere.
 
+use super::heap::Heap;
 use crate::key::{KeyHash, key_hash};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -27,6 +28,15 @@ impl UserId {
         match self {
             UserId::Number(n) => key_hash(n),
             UserId::Text(s) => key_hash(&**s),
+        }
+    }
+}
+
+impl Heap for UserId {
+    fn heap(&self) -> usize {
+        match self {
+            UserId::Number(_) => 0,
+            UserId::Text(text) => text.heap(),
         }
     }
 }

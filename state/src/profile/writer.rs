@@ -184,6 +184,15 @@ impl Writer {
         self.kept.as_ref().map_or_else(Written::default, |kept| kept.last_written())
     }
 
+    /// Tells, from any thread and at any time, how many bytes of memory the writer's profiles take: users, values, bitmaps,
+    /// times, counted by their own sizes when a snapshot is written (and when they were restored). Beside it come
+    /// copies of what was touched since then. None without a store: nobody counts.
+    ///
+    /// *Blocking*: never.
+    pub fn memory_meter(&self) -> Option<impl Fn() -> u64 + Send + Sync + 'static> {
+        self.kept.clone().map(|kept| move || kept.bytes())
+    }
+
     /// How many users the writer holds, published or not.
     pub fn users(&self) -> u64 {
         self.groups.iter().map(|g| u64::from(g.version.users)).sum()

@@ -1,6 +1,6 @@
 //! The clocks that TTLs go by, and the rule by which a backend drops what has expired.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::tables::{Now, TableMeta};
@@ -13,12 +13,18 @@ use crate::value::Head;
 pub(crate) struct Clocks {
     wall_ms: Arc<dyn Fn() -> i64 + Send + Sync>,
     event_time: AtomicI64,
+    /// The watermark itself, which timers that fire at the end of the input leave far behind.
+    reached: AtomicI64,
+    /// A watermark has come, in this life or before it.
+    begun: AtomicBool,
     rules: RwLock<Vec<(u16, Ttl, Option<i64>)>>,
 }
 
 impl Clocks {
     pub(super) fn new(wall_ms: Arc<dyn Fn() -> i64 + Send + Sync>, event_time: i64) -> Self {
-        Clocks { wall_ms, event_time: AtomicI64::new(event_time), rules: RwLock::default() }
+        let begun = AtomicBool::new(event_time > i64::MIN);
+        let [event_time, reached] = [event_time; 2].map(AtomicI64::new);
+        Clocks { wall_ms, event_time, reached, begun, rules: RwLock::default() }
     }
 
     /// Where both clocks stand. Reads the machine's.
@@ -51,16 +57,27 @@ impl Clocks {
         }
     }
 
+    /// The watermark that a later life goes on from.
+    pub(crate) fn reached(&self) -> i64 {
+        self.reached.load(Ordering::Relaxed)
+    }
+
     /// When the TTL of a table was turned on over values that were there.
     pub(crate) fn adopted_at(&self, table: u16) -> Option<i64> {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         rules.iter().find(|(id, ..)| *id == table)?.2
     }
 
-    /// Moves event time, never back. True when it has just begun.
+    /// Moves event time to a watermark, never back. True for the first.
     pub(super) fn advance(&self, watermark_ms: i64) -> bool {
-        let before = self.event_time.fetch_max(watermark_ms, Ordering::Relaxed);
-        before == i64::MIN && watermark_ms > i64::MIN
+        self.pass(watermark_ms);
+        self.reached.fetch_max(watermark_ms, Ordering::Relaxed);
+        watermark_ms > i64::MIN && !self.begun.swap(true, Ordering::Relaxed)
+    }
+
+    /// Moves event time to one on the way to a watermark, never back.
+    pub(super) fn pass(&self, ms: i64) {
+        self.event_time.fetch_max(ms, Ordering::Relaxed);
     }
 
     /// Says which tables have a TTL, and when it was turned on over values that were there.

@@ -55,6 +55,13 @@ impl Ledger {
         self.used() > self.limit
     }
 
+    /// True when the caches hold far more than they may: a quarter, or this if that is more. They may grow up to there while
+    /// the backend refuses what they would write, as it does when a disk is full.
+    pub(crate) fn is_far_over(&self) -> bool {
+        const AT_LEAST: usize = 1 << 20;
+        self.used().saturating_sub(self.limit) > (self.limit / 4).max(AT_LEAST)
+    }
+
     /// True when everything frozen is in files, so that the backend may be written.
     #[inline]
     pub(crate) fn is_settled(&self) -> bool {
@@ -108,5 +115,11 @@ impl Store {
     pub fn cache_meter(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         let ledger = self.ledger().clone();
         move || ledger.used() as u64
+    }
+
+    /// As [`cancel`](Self::cancel), at any later time and from any thread, without keeping the store open.
+    pub fn canceller(&self) -> impl Fn() + Send + Sync + 'static {
+        let ledger = self.ledger().clone();
+        move || ledger.cancel()
     }
 }

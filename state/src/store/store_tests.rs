@@ -8,6 +8,8 @@ use serde_json::json;
 
 use super::tables::Now;
 use super::*;
+use crate::key_hash;
+use crate::keyed::{KeyedState, Table};
 use crate::ttl::Ttl;
 use crate::value::Head;
 
@@ -229,4 +231,23 @@ fn event_time_never_goes_back() {
     store.event_time(50);
     store.event_time(40);
     assert_eq!(store.0.clocks.now(), Now { wall: 1_000, event: 50 });
+}
+
+#[test]
+fn the_end_of_the_input_is_no_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(config(folder.path(), 0..8), vec![]).unwrap();
+    store.event_time(50);
+    // Timers that fire in the end find things as they would be at their time; that is not how far the input had come.
+    store.event_time_passes(70);
+    store.event_time_passes(i64::MAX);
+    store.event_time(i64::MAX);
+    assert_eq!(store.0.clocks.now().event, 70);
+    let hour = Ttl::event_time(Duration::from_secs(3600));
+    let mut state = store.value_state::<u64, u64>(Table::new("t").ttl(hour)).unwrap();
+    state.set(key_hash(&1u64), &1, 1).unwrap();
+    let mut snapshot = Snapshot::default();
+    state.freeze(&mut snapshot).unwrap();
+    let items = snapshot.take_items();
+    assert_eq!(items["weir.store"]["event_time"], 50);
 }

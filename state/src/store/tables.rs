@@ -179,6 +179,11 @@ impl Tables {
         self.tables.iter().map(|t| &t.meta)
     }
 
+    /// Those that the job has declared. What is still as a checkpoint had it may be declared otherwise, or go.
+    pub(super) fn claimed(&self) -> impl Iterator<Item = &TableMeta> {
+        self.tables.iter().filter(|t| !t.unclaimed).map(|t| &t.meta)
+    }
+
     /// Event time has begun: TTLs by it that were turned on at the restore count from here.
     pub(super) fn event_time_begins(&mut self, at: i64) {
         for Entry { meta, .. } in &mut self.tables {

@@ -7,7 +7,7 @@ use std::path::Path;
 use fail::fail_point;
 
 use super::{Inner, LocalPart, PartFormat, Snapshot, Store};
-use crate::backend::{BackendKind, FrozenRocks, LocalFile, PORTABLE_FILE, PortableWriter};
+use crate::backend::{BackendKind, FrozenRocks, LocalFile, PORTABLE_FILE, PortableWriter, Staged};
 use crate::error::StateError;
 
 impl Store {
@@ -47,7 +47,9 @@ impl Store {
 
     fn write_and_freeze(&self, snapshot: &mut Snapshot, folder: &Path) -> Result<Vec<LocalFile>, StateError> {
         let Some(backend) = self.0.backend.get() else { return Ok(Vec::new()) };
-        snapshot.write(&mut |batch| backend.write(batch))?;
+        let mut staged = Staged::new(&**backend);
+        snapshot.write(&mut |batch| staged.push(batch))?;
+        staged.finish()?;
         fail_point!("store::before_freeze", |_| Err(StateError::Backend {
             doing: "freeze",
             folder: folder.to_owned(),

@@ -122,6 +122,43 @@ fn e42_only_what_a_complete_checkpoint_holds_is_committed() {
     assert_eq!(committed(&kafka), Some(25), "closing waits for the last commit");
 }
 
+/// A process that stood still while another took its place hears of its last checkpoint too late.
+#[test]
+fn e41_an_older_life_that_is_late_takes_nothing_back() {
+    let kafka = with_topic("t", 1);
+    numbers(&kafka, 0..10);
+    let cx = context("in", 0, 1);
+    let mut older = Numbers::begin(&source(&kafka), &cx, &[]).unwrap();
+    older.until(10).unwrap();
+    older.source.positions(barrier(1)).unwrap();
+    numbers(&kafka, 10..25);
+    // Lives are told apart by the millisecond in which they began.
+    cx.wait(Duration::from_millis(5)).unwrap();
+    let mut newer = Numbers::open(&source(&kafka), 0, 1).unwrap();
+    newer.until(25).unwrap();
+    newer.source.positions(barrier(2)).unwrap();
+    newer.source.on_notice(completed(2)).unwrap();
+    until_committed(&mut newer, &kafka, 25);
+    older.source.on_notice(completed(1)).unwrap();
+    older.until(25).unwrap();
+    assert!(older.is_quiet());
+    assert_eq!(committed(&kafka), Some(25));
+    assert_eq!(cx.counter("offset_commit_failures").get(), 1);
+    older.source.close(Closing::Stopped);
+    // A later life may begin anew, and says so.
+    cx.wait(Duration::from_millis(5)).unwrap();
+    let mut anew = Numbers::open(&source(&kafka), 0, 1).unwrap();
+    let mut out = SourceBatch::new(7);
+    while out.records().is_empty() {
+        anew.source.poll(&mut out, Duration::from_millis(5)).unwrap();
+    }
+    let read = out.records().len() as i64;
+    anew.source.positions(barrier(1)).unwrap();
+    anew.source.on_notice(completed(1)).unwrap();
+    until_committed(&mut anew, &kafka, read);
+    [newer, anew].into_iter().for_each(|mut r| r.source.close(Closing::Stopped));
+}
+
 #[test]
 fn e42_a_later_notice_does_not_commit_more_than_its_own() {
     let kafka = with_topic("t", 1);

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -24,6 +24,8 @@ pub(crate) enum Input {
 const SEED: u64 = 20171125;
 /// 2017-11-25T00:00:00Z, where the recorded days begin in earnest.
 const START_MS: i64 = 1_511_568_000_000;
+/// Ten years.
+const FAR_MS: u64 = 3_650 * 86_400_000;
 /// The generated events spread over nine days, however many there are.
 const GENERATED_SECONDS: f64 = 9.0 * 86_400.0;
 
@@ -35,6 +37,13 @@ impl Input {
         for (i, row) in BufReader::new(file).lines().enumerate() {
             let row = row.with_context(|| format!("cannot read {}", path.display()))?;
             match Behaviour::from_csv_row(row.as_bytes()) {
+                Ok(event) if START_MS.abs_diff(event.ts) > FAR_MS => bail!(
+                    "{} line {}: {} ms since the epoch is more than ten years from the recorded days: \
+                     each day is a tag of its own",
+                    path.display(),
+                    i + 1,
+                    event.ts
+                ),
                 Ok(event) => events.push(event),
                 Err(reason) => bail!("{} line {}: {reason}", path.display(), i + 1),
             }
@@ -50,11 +59,6 @@ impl Input {
         let shop =
             Shop { users: 10_000, categories: 200, start_ms: START_MS, events_per_s, ..Shop::default() };
         Input::Generated { shop, seed: SEED, events }
-    }
-
-    /// The recorded file of this repository.
-    pub(crate) fn default_file() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("data/user_behavior_10k.csv")
     }
 
     pub(crate) fn len(&self) -> u64 {

@@ -23,6 +23,7 @@ use weir_engine::http::HttpPort;
 use weir_engine::prelude::*;
 use weir_engine::{log, metrics};
 use weir_examples::options::Common;
+use weir_examples::recorded_file;
 
 use crate::input::Input;
 use crate::live::Live;
@@ -50,7 +51,7 @@ struct Options {
     #[command(flatten)]
     common: Common,
     /// Reads the events itself instead of through Kafka: what survives being killed then is this process's own state.
-    #[arg(long, conflicts_with_all = ["brokers", "serve"])]
+    #[arg(long, conflicts_with_all = ["brokers", "serve", "plan"])]
     direct: bool,
     /// Writes purchases per user and day as JSON lines into this folder, exactly once.
     #[arg(long, value_name = "FOLDER")]
@@ -62,7 +63,7 @@ struct Options {
     #[arg(long, default_value_t = 4, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
     partitions: i32,
-    /// Replays at most so many events per second [default: 2,500 for the file, no limit for the generator].
+    /// Replays at most so many events per second [default: 2,500 for the file through Kafka, else no limit].
     #[arg(long, value_name = "RECORDS/S")]
     rate: Option<f64>,
     /// Answers over HTTP (GET / lists the routes) and stays until Ctrl-C, e.g. 127.0.0.1:8080.
@@ -95,7 +96,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     let input = match (options.events, &options.file) {
         (Some(events), _) => Input::generated(events),
         (None, Some(file)) => Input::recorded(file)?,
-        (None, None) => Input::recorded(&Input::default_file())?,
+        (None, None) => Input::recorded(&recorded_file())?,
     };
     if input.len() == 0 {
         bail!("there are no events: --events must be at least 1, and a file must have rows");

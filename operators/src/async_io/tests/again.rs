@@ -73,6 +73,49 @@ fn the_end_waits_for_what_is_under_way() {
 }
 
 #[test]
+fn what_comes_behind_a_watermark_stays_so_though_another_subtask_has_seen_none() {
+    let outside = Outside::default();
+    let io = || AsyncIo::<u64, u64, String>::ordered(8, SECOND);
+    let open = |n| OpHarness::with(operator(outside.function(), io()), &context("under-test", n, 2)).unwrap();
+    let (mut ahead, mut behind) = (open(0), open(1));
+    ahead.watermark(19).unwrap();
+    ahead.batch([(10, 10), (25, 25)]).unwrap();
+    behind.batch([(3, 3)]).unwrap();
+    let saved = [ahead.save(1).unwrap(), behind.save(1).unwrap()];
+    let saved: Vec<_> = saved.iter().collect();
+    for (n, expected) in [(0, vec![watermark(19), record(10), record(25)]), (1, vec![record(3)])] {
+        let outside = Outside::default();
+        let mut h = OpHarness::restored(operator(outside.function(), io()), &saved, n, 2).unwrap();
+        h.quiet().unwrap();
+        let records: Vec<u64> = if n == 0 { vec![10, 25] } else { vec![3] };
+        records.iter().for_each(|n| outside.answer(*n, Ok(*n)));
+        h.quiet_until(SOON, "the answers", |h| h.given() == records.len()).unwrap();
+        assert_eq!(h.take_given(), expected, "subtask {n}");
+    }
+}
+
+#[test]
+fn what_fails_while_the_end_waits_is_counted() {
+    let outside = Outside::default();
+    let slot = SideSlot::default();
+    let dead = SideProbe::attach(&slot);
+    let io = ordered().on_failed(FailedCalls::DeadLetter);
+    let settings = io.settings;
+    let op = AsyncCalls::new(Mapped::new(outside.function(), io), settings, slot);
+    let cx = context_by(Arc::new(ManualClock::at(0)), "under-test", 0, 1);
+    let mut h = OpHarness::with(op, &cx).unwrap();
+    h.batch([(1, 1), (2, 2)]).unwrap();
+    outside.begun(2);
+    let answers = outside.clone();
+    let answering = std::thread::Builder::new()
+        .spawn(move || (1..3).for_each(|n| answers.answer(n, Err("no such thing"))))
+        .unwrap();
+    h.end(EndKind::Flush).unwrap();
+    answering.join().unwrap();
+    assert_eq!((dead.take().len(), cx.counter("failed_calls").get()), (2, 2));
+}
+
+#[test]
 fn behind_a_key_by_a_call_is_made_again_where_its_key_is() {
     use weir_engine::Keyed;
     use weir_state::{KEY_GROUPS, key_hash};

@@ -109,6 +109,33 @@ async fn a_hundred_expired_attempts_leave_no_file() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_is_overtaken_while_it_sweeps_deletes_nothing_of_the_new_owner() {
+    // Wherever in the sweep the storage stalls.
+    for stalls_at in ["checkpoints", "shared", "lease"] {
+        let faulty = FaultyStore::memory();
+        let (first, second) = (over(&faulty, options()), over(&faulty, options()));
+        let lease = Lease::acquire(&first, "first", TTL).await.unwrap();
+        let mut local = Local::new();
+        local.write("000001.sst", &noise(1_000, 1));
+        checkpoint(&first, &lease, 1, local.freeze(0, &["000001.sst"]), None).await.unwrap();
+        faulty.inject_times(Call::List, stalls_at, Fault::Delay(Duration::from_secs(38)), 1);
+        let overtaking = async {
+            sleep(Duration::from_secs(1)).await;
+            Lease::break_held(&second, "the test").await.unwrap();
+            let lease = Lease::acquire(&second, "second", TTL).await.unwrap();
+            local.write("000002.sst", &noise(1_000, 2));
+            let frozen = local.freeze(0, &["000001.sst", "000002.sst"]);
+            checkpoint(&second, &lease, 2, frozen, None).await.unwrap().0
+        };
+        let (swept, saved) = futures_util::join!(first.sweep(&lease), overtaking);
+        let error = swept.expect_err("somebody else has the job");
+        assert!(error.is_fenced(), "stalled at {stalls_at}: {error}");
+        let into = local.path().join("restored");
+        saved.download_part(only_part(&saved), &into, &[]).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_storage_that_fails_three_calls_in_ten_completes_most_checkpoints() {
     let faulty = FaultyStore::memory();
     let store = over(&faulty, StoreOptions { part_bytes: 2_000, ..options() });

@@ -5,16 +5,17 @@ use super::super::chunk::TagChunk;
 use super::super::column::Column;
 use super::super::dict::Dict;
 use super::super::group::{Group, Memory};
+use super::super::heap::Heap;
 use super::super::{CHUNK_BITS, dict::UserDict};
-use super::layout::{NAMES, Name, PAGED, Part, Place, head, seal};
+use super::layout::{FORMAT, NAMES, Name, PAGED, Part, Place, head, head_format, seal};
 use super::page::Page;
 use crate::backend::WriteBatch;
 use crate::error::StateError;
 use crate::key::KeyGroup;
 use crate::store::Frozen;
 use std::fmt;
-use std::hash::Hash;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of pages handed on at once.
@@ -32,6 +33,8 @@ pub(crate) struct Kept {
     state: Mutex<State>,
     /// Of its own, so that asking never waits for a snapshot to be written.
     last: Mutex<Written>,
+    /// What the groups take in memory, as of the last barrier.
+    bytes: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -130,6 +133,7 @@ fn slot(tag: usize, part: Part) -> usize {
 impl Kept {
     /// What a store holds that these groups were read from.
     pub(crate) fn of(table: u16, start: u16, groups: &[Group], catalogue: &Catalogue) -> Self {
+        let bytes = AtomicU64::new(groups.iter().map(|group| group.heap() as u64).sum());
         let groups = groups.iter().map(|group| {
             // Its list of tags may be another: whatever the store has, it is written again.
             let held = Held { tags: false, ..Held::all(group, catalogue) };
@@ -138,12 +142,17 @@ impl Kept {
             kept
         });
         let state = Mutex::new(State { groups: groups.collect(), snapshot: 0 });
-        Kept { table, start, state, last: Mutex::default() }
+        Kept { table, start, state, last: Mutex::default(), bytes }
     }
 
     /// What the last snapshot that settled wrote.
     pub(crate) fn last_written(&self) -> Written {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the groups take in memory, as of the last barrier.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     // After a panic it holds too little, or has pages that are unsettled: they are written again.
@@ -249,14 +258,17 @@ impl Frozen for FrozenGroups {
             value: Vec::new(),
             written: Written::default(),
         };
+        let mut bytes = 0;
         // Each group is let go when it is written: what the writer has changed meanwhile is then in memory no more.
         for (group, kept) in std::mem::take(&mut self.groups).into_iter().zip(&mut state.groups) {
+            bytes += group.heap() as u64;
             writing.kept = std::mem::take(kept);
             let written = writing.group(&group);
             *kept = std::mem::take(&mut writing.kept);
             written?;
             writing.group.0 += 1;
         }
+        self.kept.bytes.store(bytes, Ordering::Relaxed);
         writing.flush()?;
         self.written = writing.written;
         Ok(())
@@ -302,7 +314,9 @@ impl Writing<'_> {
     fn beside_pages(&mut self, group: &Group, old: &Held, new: &Held) -> Result<(), StateError> {
         let catalogue = self.catalogue;
         if old != new {
-            self.put(Place::HEAD, |out| head(out, new.users, catalogue, &new.values))?;
+            self.put_as(head_format(catalogue), Place::HEAD, |out| {
+                head(out, new.users, catalogue, &new.values)
+            })?;
         }
         let dict: &UserDict = &group.version.dict;
         self.names(Part::Users, "", dict, old.users, new.users)?;
@@ -316,7 +330,7 @@ impl Writing<'_> {
     }
 
     /// Writes the pages of a dictionary that have names from `old` to `new`.
-    fn names<N: Name + Hash + Eq + Clone>(
+    fn names<N: Name>(
         &mut self,
         part: Part,
         tag: &str,
@@ -338,8 +352,17 @@ impl Writing<'_> {
     }
 
     fn put(&mut self, place: Place<'_>, contents: impl FnOnce(&mut Vec<u8>)) -> Result<(), StateError> {
+        self.put_as(FORMAT, place, contents)
+    }
+
+    fn put_as(
+        &mut self,
+        format: u8,
+        place: Place<'_>,
+        contents: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), StateError> {
         place.key(self.group, self.table, &mut self.key);
-        seal(&self.key, &mut self.value, contents);
+        seal(format, &self.key, &mut self.value, contents);
         self.batch.put(&self.key, &self.value);
         self.written.pieces += 1;
         self.written.bytes += (self.key.len() + self.value.len()) as u64;

@@ -1,4 +1,4 @@
-//! Where each piece of a profile lies in the store, and how it is sealed: keys, heads and dictionary pages, format 1.
+//! Where each piece of a profile lies in the store, and how it is sealed: keys, heads and dictionary pages, formats 1 and 2.
 //!
 //! Key: `group: u16 BE | table: u16 BE | part: u8 | tag name, its length as u16 BE before it | page: u32 BE`. Tags go by name: their
 //! numbers differ between processes. A head and user ids have no tag, so the empty name; a head is page 0.
@@ -7,16 +7,21 @@
 //! without its table: contents under another key are noticed, and a table may be renumbered.
 
 use super::super::catalogue::Catalogue;
+use super::super::heap::Heap;
 use super::super::update::TagType;
 use super::super::user::UserId;
 use super::bytes::{Bad, Input, text, varint};
 use crate::key::KeyGroup;
 use crate::keyspace::{PREFIX, prefix};
 use std::fmt;
+use std::hash::Hash;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The format of all values.
+/// The format of all values, but for heads with types that there were not at first.
 pub(crate) const FORMAT: u8 = 1;
+/// The format of a head that has a tag of another type than enum, set and int: a build that knows only those refuses it by name,
+/// rather than take it for damaged. Heads without are still of the first, so that such a build reads them.
+pub(super) const HEAD_FORMAT: u8 = 2;
 /// Names in a page of a dictionary: few, for the last page is written again whenever names were added to it.
 pub(super) const NAMES: usize = 64;
 
@@ -106,9 +111,9 @@ fn sum(key: &[u8], value: &[u8]) -> u32 {
 }
 
 /// Fills in a whole value; `contents` appends its middle. The key is a whole one.
-pub(super) fn seal(key: &[u8], into: &mut Vec<u8>, contents: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn seal(format: u8, key: &[u8], into: &mut Vec<u8>, contents: impl FnOnce(&mut Vec<u8>)) {
     into.clear();
-    into.push(FORMAT);
+    into.push(format);
     contents(into);
     let sum = sum(key, into);
     into.extend_from_slice(&sum.to_le_bytes());
@@ -129,13 +134,16 @@ pub(super) fn open<'a>(key: &[u8], value: &'a [u8]) -> Result<Input<'a>, Unopene
     if u32::from_le_bytes(*stored) != sum(key, sealed) {
         return Err(Unopened::Bad(Bad("its checksum is wrong")));
     }
-    if format != FORMAT {
+    let known =
+        if key.get(PREFIX) == Some(&(Part::Head as u8)) { FORMAT..=HEAD_FORMAT } else { FORMAT..=FORMAT };
+    if !known.contains(&format) {
         return Err(Unopened::Format(format));
     }
     Ok(Input(contents))
 }
 
-/// What is needed to read the rest: `users | how many tags`, then of each `type: u8 | name | how many values its dictionary has`.
+/// What is needed to read the rest: `users | how many tags`, then of each `type: u8 | name | how many values its dictionary
+/// has`; behind the type of a decimal comes its scale, a u8.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Head<'a> {
     pub(super) users: u32,
@@ -151,6 +159,14 @@ impl<'a> Head<'a> {
                 0 => TagType::Enum,
                 1 => TagType::Set,
                 2 => TagType::Int,
+                3 => TagType::UInt,
+                4 => TagType::Float,
+                5 => TagType::Bool,
+                6 => TagType::Decimal(input.byte()?),
+                7 => TagType::Date,
+                8 => TagType::Timestamp,
+                9 => TagType::IntSet,
+                10 => TagType::Map,
                 _ => return Err(Bad("a tag has a type that is none")),
             };
             Ok((input.text()?, kind, input.count(u32::MAX as usize)? as u32))
@@ -159,24 +175,38 @@ impl<'a> Head<'a> {
     }
 }
 
+/// The format of a head with such tags.
+pub(super) fn head_format(catalogue: &Catalogue) -> u8 {
+    let first = |kind: TagType| matches!(kind, TagType::Enum | TagType::Set | TagType::Int);
+    if catalogue.tags().iter().all(|(_, kind)| first(*kind)) { FORMAT } else { HEAD_FORMAT }
+}
+
 /// Appends a [`Head`]; `values` tells the length of each tag's dictionary.
 pub(super) fn head(out: &mut Vec<u8>, users: u32, catalogue: &Catalogue, values: &[u32]) {
     let tags = catalogue.tags();
     varint(out, u64::from(users));
     varint(out, tags.len() as u64);
     for ((name, kind), values) in tags.iter().zip(values) {
-        out.push(match kind {
-            TagType::Enum => 0,
-            TagType::Set => 1,
-            TagType::Int => 2,
-        });
+        match kind {
+            TagType::Enum => out.push(0),
+            TagType::Set => out.push(1),
+            TagType::Int => out.push(2),
+            TagType::UInt => out.push(3),
+            TagType::Float => out.push(4),
+            TagType::Bool => out.push(5),
+            TagType::Decimal(scale) => out.extend([6, *scale]),
+            TagType::Date => out.push(7),
+            TagType::Timestamp => out.push(8),
+            TagType::IntSet => out.push(9),
+            TagType::Map => out.push(10),
+        }
         text(out, name);
         varint(out, u64::from(*values));
     }
 }
 
 /// A name of a dictionary.
-pub(super) trait Name: Sized {
+pub(super) trait Name: Hash + Eq + Clone + Heap {
     fn encode(&self, out: &mut Vec<u8>);
     fn decode(input: &mut Input<'_>) -> Result<Self, Bad>;
 }

@@ -11,7 +11,7 @@ fn key(part: Part, tag: &str, page: u32) -> Vec<u8> {
 
 fn sealed(key: &[u8], contents: &[u8]) -> Vec<u8> {
     let mut value = Vec::new();
-    seal(key, &mut value, |out| out.extend_from_slice(contents));
+    seal(FORMAT, key, &mut value, |out| out.extend_from_slice(contents));
     value
 }
 
@@ -50,14 +50,22 @@ fn seals_are_frozen() {
 
 #[test]
 fn a_format_that_is_not_known_is_told_from_damage() {
-    let key = key(Part::Head, "", 0);
-    let mut value = sealed(&key, b"later");
-    value[0] = 2;
-    assert_eq!(open(&key, &value).unwrap_err(), Unopened::Bad(Bad("its checksum is wrong")));
-    let sealed = value.len() - 4;
-    let sum = sum(&key, &value[..sealed]).to_le_bytes();
-    value[sealed..].copy_from_slice(&sum);
-    assert_eq!(open(&key, &value).unwrap_err(), Unopened::Format(2));
+    let head = key(Part::Head, "", 0);
+    let mut value = sealed(&head, b"later");
+    value[0] = 3;
+    assert_eq!(open(&head, &value).unwrap_err(), Unopened::Bad(Bad("its checksum is wrong")));
+    let resealed = |format: u8, key: &[u8]| {
+        let mut value = Vec::new();
+        seal(format, key, &mut value, |out| out.extend_from_slice(b"later"));
+        value
+    };
+    for (format, known) in [(0, false), (1, true), (2, true), (3, false)] {
+        let found = resealed(format, &head);
+        let opened = open(&head, &found).map(|input| input.0);
+        assert_eq!(opened, if known { Ok(&b"later"[..]) } else { Err(Unopened::Format(format)) });
+    }
+    let page = key(Part::Users, "", 0);
+    assert_eq!(open(&page, &resealed(2, &page)).unwrap_err(), Unopened::Format(2), "only heads have it");
 }
 
 #[test]
@@ -77,6 +85,45 @@ fn heads_are_frozen() {
     for n in 0..out.len() {
         assert!(Head::decode(&mut Input(&out[..n])).is_err());
     }
+}
+
+#[test]
+fn heads_with_later_types_are_frozen_and_of_a_later_format() {
+    let later = [
+        TagType::UInt,
+        TagType::Float,
+        TagType::Bool,
+        TagType::Decimal(2),
+        TagType::Date,
+        TagType::Timestamp,
+        TagType::IntSet,
+        TagType::Map,
+    ];
+    let mut catalogue = Catalogue::new("p".into());
+    assert_eq!(catalogue.add("n", TagType::Int), Ok(true));
+    assert_eq!(head_format(&catalogue), FORMAT);
+    let names: Vec<String> = (0..later.len()).map(|i| format!("t{i}")).collect();
+    for (name, kind) in names.iter().zip(later) {
+        assert_eq!(catalogue.add(name, kind), Ok(true));
+    }
+    assert_eq!(head_format(&catalogue), HEAD_FORMAT);
+    let mut out = Vec::new();
+    head(&mut out, 1, &catalogue, &[0, 0, 0, 0, 0, 0, 0, 5, 6]);
+    let tags = [
+        &[2, 1, b'n', 0][..],
+        &[3, 2, b't', b'0', 0],
+        &[4, 2, b't', b'1', 0],
+        &[5, 2, b't', b'2', 0],
+        &[6, 2, 2, b't', b'3', 0],
+        &[7, 2, b't', b'4', 0],
+        &[8, 2, b't', b'5', 0],
+        &[9, 2, b't', b'6', 5],
+        &[10, 2, b't', b'7', 6],
+    ];
+    assert_eq!(out, [&[1, 9][..], &tags.concat()].concat());
+    let read = Head::decode(&mut Input(&out)).unwrap();
+    assert_eq!(read.tags[4], ("t3", TagType::Decimal(2), 0));
+    assert_eq!(read.tags[8], ("t7", TagType::Map, 6));
 }
 
 #[test]

@@ -7,15 +7,14 @@ use super::super::error::RestoreError;
 use super::super::group::{Group, Memory};
 use super::super::space::Space;
 use super::super::stamp::chunk_mut;
-use super::super::update::TagType;
+use super::super::update::{Shape, TagType};
 use super::super::user::UserId;
 use super::bytes::{Bad, Input};
-use super::layout::{FORMAT, Head, NAMES, Name, Part, Place, Unopened, open};
+use super::layout::{FORMAT, HEAD_FORMAT, Head, NAMES, Name, Part, Place, Unopened, open};
 use super::page::Page;
 use crate::backend::StateBackend;
 use crate::key::KeyGroup;
 use crate::keyspace::{after_prefix, prefix};
-use std::hash::Hash;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -77,10 +76,10 @@ impl ReadTag {
             name: name.to_owned(),
             values,
             dict: ValueDict::default(),
-            columns: match kind {
-                TagType::Enum => Columns::Enum(Vec::new()),
-                TagType::Set => Columns::Set(Vec::new()),
-                TagType::Int => Columns::Int(Vec::new()),
+            columns: match kind.shape() {
+                Shape::Text => Columns::Enum(Vec::new()),
+                Shape::Set => Columns::Set(Vec::new()),
+                Shape::Number => Columns::Int(Vec::new()),
             },
             memory: Memory::new(kind),
         }
@@ -113,7 +112,7 @@ impl ReadTag {
         let Some(built) = built else { return Ok(None) };
         let built = built.ok_or(Bad("its values are none, or come twice"))?;
         match built.has().max() {
-            Some(last) if last >= users => Err(Bad("someone beyond the last user has a value")),
+            Some(last) if u32::from(last) >= users => Err(Bad("someone beyond the last user has a value")),
             _ => Ok(Some(Arc::new(built))),
         }
     }
@@ -144,7 +143,7 @@ fn take<P: Page + Clone>(chunks: &mut [Arc<Column<P>>], chunk: usize) -> Option<
 }
 
 /// Reads a page of a dictionary that is to have `all` names; pages come in order.
-fn names<N: Name + Hash + Eq + Clone>(
+fn names<N: Name>(
     page: u32,
     all: u32,
     dict: &Dict<N>,
@@ -180,7 +179,8 @@ impl Reading<'_> {
             Err(Unopened::Format(found)) => {
                 let (space, group) = (self.space.catalogue().space.to_string(), self.group);
                 let what = place.to_string();
-                return Err(RestoreError::Format { space, group, what, found, known: FORMAT });
+                let known = if place.part == Part::Head { HEAD_FORMAT } else { FORMAT };
+                return Err(RestoreError::Format { space, group, what, found, known });
             }
         };
         if place.part == Part::Head {
@@ -199,9 +199,13 @@ impl Reading<'_> {
         self.users = head.users;
         self.dict = UserDict::with_capacity(head.users as usize);
         for &(name, stored, values) in &head.tags {
-            let defined = self.space.define(name, stored);
+            let defined = self.space.define_stored(name, stored);
             let catalogue = self.space.catalogue();
-            let Some((number, wanted)) = catalogue.find(name) else { continue };
+            let Some((number, wanted)) = catalogue.find(name) else {
+                // It is not defined and cannot be: the reason is the error's.
+                defined?;
+                continue;
+            };
             if defined.is_err() {
                 let (space, tag) = (catalogue.space.to_string(), name.to_owned());
                 return Err(RestoreError::TagType { space, tag, stored, wanted });

@@ -98,11 +98,11 @@ fn the_message_names_group_tag_page_and_reason() {
     );
     let mut later = pieces().clone();
     let (key, value) = &mut later[0];
-    value[0] = 2;
+    value[0] = 3;
     *value = resealed(key, value.clone());
     assert_eq!(
         restore(&later).unwrap_err().to_string(),
-        "profile 'p', key group 0: the list of tags has format 2, and this build reads 1; use the build that wrote it or a \
+        "profile 'p', key group 0: the list of tags has format 3, and this build reads 2; use the build that wrote it or a \
          newer one"
     );
 }

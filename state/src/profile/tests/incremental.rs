@@ -25,10 +25,20 @@ fn writes_the_pages_that_were_touched_and_no_others() {
     let order = super::rig::users(&rig.seen());
     let (store, writer) = &mut rig.subtasks[0];
     let backend = store.backend().clone();
+    let memory = writer.memory_meter().unwrap();
+    assert!(memory() < 4_096, "nobody has counted yet, and the store was empty: {}", memory());
     let (all, total) = written(writer, &*backend);
     assert!(all.len() > 3_000 && total > 4_000_000, "{} pieces, {total} bytes", all.len());
 
+    // Stored, numbers are as short as they can be and bitmaps are left out.
+    let held = memory();
+    assert!(
+        (2 * total as u64..20 * total as u64).contains(&held),
+        "{held} bytes in memory for {total} stored"
+    );
+
     assert_eq!(written(writer, &*backend), (Vec::new(), 0), "nothing changed");
+    assert_eq!(memory(), held);
 
     // A hundredth of the users of one chunk who are neighbours: three or four pages of a column, 21 of set elements.
     let near: Vec<u64> = order[1_000..1_655].iter().map(number).collect();
@@ -84,13 +94,24 @@ fn rocksdb_uploads_what_changed_and_reads_it_back_at_any_parallelism() {
         (0..20_000).filter(|user| user % 50 == round).for_each(|user| rig.apply(&update(user, round)));
         let parts = rig.checkpoint();
         let (digest, order) = (rig.seen().digest().value, super::rig::users(&rig.seen()));
+        let held = memory(&rig);
         // Not in it, and gone with this life.
         rig.apply(&update(1, 100));
         drop(rig);
         rig = Rig::open(&mut folders, of(), parallelism, &parts);
         assert_eq!(rig.seen().digest().value, digest, "at {parallelism}");
         assert_eq!(super::rig::users(&rig.seen()), order);
+        let restored = memory(&rig);
+        assert!(
+            restored * 2 > held && restored < held * 2,
+            "{held} bytes in memory were restored to {restored}"
+        );
     }
+}
+
+/// What all writers say they take.
+fn memory(rig: &Rig) -> u64 {
+    rig.subtasks.iter().map(|(_, writer)| writer.memory_meter().unwrap()()).sum()
 }
 
 fn apply_late(writer: &mut Writer, users: &[u64]) {

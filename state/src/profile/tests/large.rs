@@ -43,6 +43,19 @@ fn counts_and_pages_across_chunks() {
     };
     let (third, rare, n) = (|u: u64| (u + 1) % 3, |u: u64| (u + 1) % 1_000, |u: u64| u + 1);
     check("third = 'a'", &|u| third(u) == 0);
+    // Ands of nothing but bits, up to and beyond what one loop takes: the same values again and again are values too.
+    let bits = ["third = 'a'", "hasAny(s, ['1'])", "hasAny(s, ['0', '1'])"];
+    check("third = 'a' and hasAny(s, ['1'])", &|u| third(u) == 0 && u % 2 == 1);
+    for parts in 2..=9 {
+        let all: Vec<&str> = (0..parts).map(|i| bits[i % 2]).collect();
+        check(&all.join(" and "), &|u| third(u) == 0 && u % 2 == 1);
+        let all: Vec<&str> = (0..parts).map(|i| bits[i % 3]).collect();
+        let odd = parts > 1;
+        check(&all.join(" and "), &|u| third(u) == 0 && (!odd || u % 2 == 1));
+        let mut all = vec!["hasAny(s, ['1'])"; parts];
+        all[parts - 1] = "hasAny(s, ['0'])";
+        check(&all.join(" and "), &|_| false);
+    }
     check("third = 'a' and n >= 65537", &|u| third(u) == 0 && n(u) >= 65_537);
     check("third != 'a' and rare = '7'", &|u| third(u) != 0 && rare(u) == 7);
     check("rare in ('7', '8', '999') and n < 70000", &|u| [7, 8, 999].contains(&rare(u)) && n(u) < 70_000);

@@ -1,8 +1,12 @@
 //! Tests of the profile index as a whole.
 
+mod bins;
+mod cases;
 mod claims;
 mod concurrency;
 mod damage;
+mod explained;
+mod golden;
 mod incremental;
 mod large;
 mod model;
@@ -10,3 +14,4 @@ mod order;
 mod questions;
 mod rig;
 mod survive;
+mod types;

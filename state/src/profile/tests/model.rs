@@ -80,12 +80,12 @@ impl Row {
                 Delta::Set(TagValue::Int(n)) => register(Some(*n)),
                 Delta::Unset => register(None),
                 _ if time < *stamp => (*stamp, *value),
-                Delta::Increment(by) => match value.unwrap_or(0).checked_add(*by) {
+                Delta::Increment(by) => match value.unwrap_or(0).checked_add(by.as_int().unwrap()) {
                     Some(n) => (*stamp, Some(n)),
                     None => return false,
                 },
-                Delta::Max(n) => (*stamp, Some(value.map_or(*n, |v| v.max(*n)))),
-                Delta::Min(n) => (*stamp, Some(value.map_or(*n, |v| v.min(*n)))),
+                Delta::Max(n) => (*stamp, (*value).max(n.as_int())),
+                Delta::Min(n) => (*stamp, Some(value.unwrap_or(i64::MAX).min(n.as_int().unwrap()))),
                 other => panic!("{other:?} on an int tag"),
             };
             (*stamp, *value) = new;
@@ -133,6 +133,10 @@ pub(super) enum Cond {
     Every(usize, Vec<&'static str>),
     Num(usize, u8, i64, i64),
     Exists(&'static str),
+    Prefix(usize, &'static str),
+    Size(usize, u32, u32),
+    Users(Vec<UserId>),
+    AtLeast(usize, Vec<Cond>),
     And(Vec<Cond>),
     Or(Vec<Cond>),
     Not(Box<Cond>),
@@ -161,13 +165,17 @@ impl Cond {
                 }
             }
             Cond::Exists(t) => tag(*t).exists(),
+            Cond::Prefix(t, text) => tag(ENUMS[*t]).starts_with(*text),
+            Cond::Size(t, low, high) => tag(SETS[*t]).size_between(*low, *high),
+            Cond::Users(users) => Predicate::users(users.iter().cloned()),
+            Cond::AtLeast(n, of) => Predicate::at_least(*n, of.iter().map(Cond::predicate)),
             Cond::And(all) => all.iter().map(Cond::predicate).reduce(Predicate::and).unwrap(),
             Cond::Or(any) => any.iter().map(Cond::predicate).reduce(Predicate::or).unwrap(),
             Cond::Not(c) => !c.predicate(),
         }
     }
 
-    fn holds(&self, row: &BTreeMap<String, TagValue>) -> bool {
+    fn holds(&self, user: &UserId, row: &BTreeMap<String, TagValue>) -> bool {
         let set = |t: usize| match row.get(SETS[t]) {
             Some(TagValue::Set(s)) => Some(s),
             _ => None,
@@ -194,9 +202,15 @@ impl Cond {
                 }
             }
             Cond::Exists(t) => row.contains_key(*t),
-            Cond::And(all) => all.iter().all(|c| c.holds(row)),
-            Cond::Or(any) => any.iter().any(|c| c.holds(row)),
-            Cond::Not(c) => !c.holds(row),
+            Cond::Prefix(t, text) => {
+                row.get(ENUMS[*t]).and_then(TagValue::as_text).is_some_and(|v| v.starts_with(text))
+            }
+            Cond::Size(t, low, high) => set(*t).is_some_and(|s| (*low..=*high).contains(&(s.len() as u32))),
+            Cond::Users(users) => users.contains(user),
+            Cond::AtLeast(n, of) => of.iter().filter(|c| c.holds(user, row)).count() >= *n,
+            Cond::And(all) => all.iter().all(|c| c.holds(user, row)),
+            Cond::Or(any) => any.iter().any(|c| c.holds(user, row)),
+            Cond::Not(c) => !c.holds(user, row),
         }
     }
 }
@@ -222,11 +236,15 @@ pub(super) fn condition() -> impl Strategy<Value = Cond> {
         (0..2usize, prop::collection::vec(text(), 0..3)).prop_map(|(t, v)| Cond::Every(t, v)),
         (0..2usize, 0..9u8, number(), number()).prop_map(|(t, op, a, b)| Cond::Num(t, op, a, b)),
         prop::sample::select(vec!["city", "cats", "buys"]).prop_map(Cond::Exists),
+        (0..2usize, prop::sample::select(vec!["", "a", "ä", "ab"])).prop_map(|(t, v)| Cond::Prefix(t, v)),
+        (0..2usize, 0..4u32, 0..4u32).prop_map(|(t, a, b)| Cond::Size(t, a, b)),
+        prop::collection::vec(user(), 0..5).prop_map(Cond::Users),
     ];
     leaf.prop_recursive(4, 24, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 1..5).prop_map(Cond::And),
             prop::collection::vec(inner.clone(), 1..5).prop_map(Cond::Or),
+            (0..5usize, prop::collection::vec(inner.clone(), 0..6)).prop_map(|(n, of)| Cond::AtLeast(n, of)),
             inner.prop_map(|c| Cond::Not(Box::new(c))),
         ]
     })
@@ -239,9 +257,9 @@ pub(super) fn delta(mixed: bool) -> impl Strategy<Value = (&'static str, Delta)>
         let delta = match kind {
             0 => Delta::Set(n.into()),
             1 => Delta::Unset,
-            2 | 3 => Delta::Max(n),
-            4 => Delta::Min(n),
-            _ => Delta::Increment(n),
+            2 | 3 => Delta::Max(n.into()),
+            4 => Delta::Min(n.into()),
+            _ => Delta::Increment(n.into()),
         };
         (INTS[t], delta)
     };
@@ -257,10 +275,13 @@ pub(super) fn delta(mixed: bool) -> impl Strategy<Value = (&'static str, Delta)>
     ]
 }
 
+fn user() -> impl Strategy<Value = UserId> {
+    prop_oneof![(0u64..12).prop_map(UserId::from), (0u64..4).prop_map(|n| format!("u{n}").into())]
+}
+
 pub(super) fn updates(mixed: bool) -> impl Strategy<Value = Vec<ProfileUpdate>> {
-    let user = prop_oneof![(0u64..12).prop_map(UserId::from), (0u64..4).prop_map(|n| format!("u{n}").into())];
     let update =
-        (user, 0i64..8, prop::collection::vec(delta(mixed), 0..5)).prop_map(|(user, time, deltas)| {
+        (user(), 0i64..8, prop::collection::vec(delta(mixed), 0..5)).prop_map(|(user, time, deltas)| {
             deltas.into_iter().fold(ProfileUpdate::of(user).at(time), |u, (t, d)| u.delta(t, d))
         });
     prop::collection::vec(update, 0..150)
@@ -284,7 +305,7 @@ proptest! {
             for condition in &conditions {
                 let predicate = condition.predicate();
                 let expected: BTreeSet<&UserId> =
-                    rows.0.iter().filter(|(_, row)| condition.holds(row)).map(|(u, _)| u).collect();
+                    rows.0.iter().filter(|(u, row)| condition.holds(u, row)).map(|(u, _)| u).collect();
                 let ids = snapshot.ids(&predicate, Page::first(usize::MAX)).unwrap().value;
                 prop_assert_eq!(ids.iter().collect::<BTreeSet<_>>(), expected, "{:?}", predicate);
                 prop_assert_eq!(snapshot.count(&predicate).unwrap().value, ids.len() as u64);

@@ -97,6 +97,10 @@ fn wrong_questions_say_what_is_right() {
     );
     assert!(of(tag("buys").eq("x")).starts_with("= 'x' does not fit int tag 'buys'; int tags take =, !=, <"));
     assert!(of(tag("city").is_in(["x"]).and(tag("city").gt(3))).starts_with("> 3 does not fit enum tag"));
+    assert!(
+        of(tag("city").starts_with("x").and(tag("buys").starts_with("x")))
+            .contains("like 'x%' does not fit int")
+    );
     assert!(of(tag("cats").eq("x")).contains("set tags take hasAny"));
     let deep = (0..500).fold(tag("city").eq("x"), |p, i| {
         if i % 2 == 0 { p.and(tag("buys").eq(1)) } else { p.or(tag("buys").eq(1)) }
@@ -130,6 +134,53 @@ fn reads_text() {
     assert_eq!(of("city = '中文'"), tag("city").eq("中文"));
     assert_eq!("buys <> 1".parse(), Ok(tag("buys").ne(1)));
     assert_eq!(of(&format!("a = {}", i64::MIN)), tag("a").eq(i64::MIN));
+    assert_eq!(of("a = 9223372036854775808 or a > 1.50"), {
+        tag("a").eq(1u64 << 63).or(tag("a").gt(Decimal::new(150, 2)))
+    });
+    assert_eq!(of("a < 1e3 and b >= '2021-03-01'"), tag("a").lt(1_000.0).and(tag("b").ge("2021-03-01")));
+    assert_eq!(of("hasAny(a, [7, -1])"), tag("a").has_any([7, -1]));
+    assert_eq!(of("a like 'x%' and b like 'y'"), tag("a").starts_with("x").and(tag("b").eq("y")));
+    assert_eq!(of("length(a) >= 1 and empty(b)"), {
+        tag("a").size_between(1, u32::MAX).and(tag("b").size_between(0, 0))
+    });
+}
+
+#[test]
+fn json_and_element_types_do_not_convert() {
+    let profiles = Profiles::named("p").set_tag("texts").tag("shops", TagType::IntSet);
+    let mut writer = profiles.writer(0..KEY_GROUPS, 1).unwrap();
+    writer.apply(ProfileUpdate::of(1u64).at(1).set("texts", ["7", "a"]).set("shops", [7, 8])).unwrap();
+    writer.apply(ProfileUpdate::of(2u64).at(1).set("texts", NO_TEXTS).set("shops", [9])).unwrap();
+    writer.finish(1);
+    for (condition, expected) in [
+        ("'a' member of(texts)", &[1u64][..]),
+        ("7 member of(texts)", &[]),
+        ("'7' member of(shops)", &[]),
+        ("7 member of(shops)", &[1]),
+        ("JSON_CONTAINS(texts, '[\"a\", \"7\"]', '$')", &[1]),
+        ("JSON_CONTAINS(texts, '7')", &[]),
+        ("JSON_CONTAINS(texts, '[\"a\", 7]')", &[]),
+        ("JSON_CONTAINS(texts, '[]')", &[1, 2]),
+        ("JSON_CONTAINS(shops, '[7, 8.0]')", &[1]),
+        ("JSON_CONTAINS(shops, '7.5')", &[]),
+        ("JSON_CONTAINS(shops, 'null')", &[]),
+        ("JSON_OVERLAPS(shops, '[\"7\", 9, true]')", &[2]),
+        ("not JSON_OVERLAPS(texts, '[7]')", &[1, 2]),
+        ("hasAny(shops, [9, 7])", &[1, 2]),
+    ] {
+        let bare = ids(&profiles, &Predicate::parse(condition).unwrap());
+        assert_eq!(bare, expected, "{condition}");
+        let rows =
+            profiles.reader().sql(&format!("select user_id from p where {condition}")).unwrap().value.rows;
+        let mut found: Vec<i64> = rows.iter().map(|row| row[0].as_ref().unwrap().as_int().unwrap()).collect();
+        found.sort_unstable();
+        assert_eq!(found.iter().map(|id| *id as u64).collect::<Vec<_>>(), expected, "{condition}");
+    }
+    for (condition, message) in [("hasAny(texts, [7])", "set"), ("has(shops, '7')", "intset")] {
+        let bare = profiles.reader().count(&Predicate::parse(condition).unwrap()).unwrap_err().to_string();
+        assert!(bare.contains(&format!("does not fit {message} tag")), "{bare}");
+        assert!(profiles.reader().sql(&format!("select count() from p where {condition}")).is_err());
+    }
 }
 
 #[test]
@@ -142,12 +193,15 @@ fn refuses_text_it_does_not_read() {
         ("a = 1 b", "unexpected 'b'"),
         ("a = 'open", "cannot be read"),
         ("a", "'a' is not supported here; supported are and, or"),
-        ("a like 'x%'", "a LIKE 'x%'"),
+        ("a like '%x'", "like '%x'"),
+        ("a like 'x_'", "like 'x_'"),
+        ("a ilike 'x%'", "a ILIKE 'x%'"),
         ("a + 1 = 2", "operator + on a tag"),
-        ("a = 1.5", "number 1.5"),
-        ("a = 9223372036854775808", "number 9223372036854775808"),
-        ("a > 'x'", "'x' where a whole number is needed"),
-        ("hasAny(a, [1])", "1 as an element (write '1')"),
+        ("hasAny(a, [1.5])", "1.5 as an element (write '1.5')"),
+        ("length(a) > 'x'", "'x' as a number of elements"),
+        ("JSON_CONTAINS(a, 'x')", "'x' in place of a JSON text"),
+        ("JSON_CONTAINS(a, '\"x\"', '$.b')", "path '$.b'"),
+        ("arrayExists(x -> y = 'a', a)", "x -> y = 'a'"),
         ("hasAny(a, 'x')", "hasAny(a, 'x')"),
         ("hasAny(a, ['x']) over ()", "hasAny(a, ['x']) OVER ()"),
         ("hasAny(distinct a, ['x'])", "hasAny(DISTINCT a, ['x'])"),

@@ -218,6 +218,39 @@ fn tags_defined_at_run_time_are_there_again_whatever_the_code_defines() {
 }
 
 #[test]
+fn two_stored_tags_that_are_one_column_come_back_whatever_the_program_defines() {
+    use TagType::Int;
+    let mut folders = Folders::new();
+    // A space of another name takes both, as every space once did.
+    let old = Profiles::with_key_groups("old", 4).int_tag("score").int_tag("crowd.score");
+    let mut rig = Rig::open(&mut folders, old, 1, &[]);
+    rig.apply(&ProfileUpdate::of(1u64).at(1).set("score", 5));
+    rig.apply(&ProfileUpdate::of(2u64).at(1).set("score", 6).set("crowd.score", 7));
+    let expected = rig.seen().digest().value;
+    let mut parts = rig.checkpoint();
+    let crowd = || Profiles::with_key_groups("crowd", 4);
+    for now in [crowd(), crowd().int_tag("score"), crowd().int_tag("crowd.score"), crowd().int_tag("n")] {
+        let mut again = Rig::open(&mut folders, now, 2, &parts);
+        let seen = again.seen();
+        assert_eq!(seen.digest().value, expected);
+        // SQL knows the one that names its table; the other by its name in conditions and the builder.
+        let rows = |text: &str| seen.sql(text).unwrap().value.rows;
+        assert_eq!(rows("select user_id, score from crowd"), [[Some(2.into()), Some(7.into())]]);
+        let described = rows("describe crowd");
+        assert_eq!(described.iter().filter(|row| row[0] == Some("score".into())).count(), 1, "{described:?}");
+        assert_eq!(seen.count(&Predicate::parse("score >= 5").unwrap()).unwrap().value, 2);
+        assert!(
+            again.profiles.add_tag("score", Int).is_ok()
+                && again.profiles.add_tag("crowd.score", Int).is_ok()
+        );
+        parts = again.checkpoint();
+    }
+    let both = crowd().int_tag("score").int_tag("crowd.score");
+    let refused = both.writer(0..4, 1).unwrap_err().to_string();
+    assert!(refused.contains("the same column"), "{refused}");
+}
+
+#[test]
 fn a_tag_of_another_type_is_refused_with_both_and_the_fix() {
     let mut folders = Folders::new();
     let mut rig = Rig::open(&mut folders, Profiles::with_key_groups("p", 4).enum_tag("city"), 1, &[]);

@@ -1,0 +1,79 @@
+//! Copies a Kafka topic into another, exactly once: kill it at any moment and start it again.
+//!
+//! `cargo run --release --bin mirror -- --brokers kafka-1:9092 --topic orders --to orders-copy --checkpoints file:///var/weir/mirror`
+
+use clap::Parser;
+use weir_connectors::kafka::KafkaConfig;
+use weir_engine::RestartPolicy;
+use weir_examples::mirror::Mirror;
+use weir_examples::options::Common;
+
+/// Copies a Kafka topic into another, exactly once for those who read what is committed.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// The brokers to read from.
+    #[arg(long, env = "WEIR_BROKERS", value_name = "HOST:PORT,…")]
+    brokers: String,
+    /// The topic to read.
+    #[arg(long)]
+    topic: String,
+    /// The brokers to write to [default: those that are read from].
+    #[arg(long, value_name = "HOST:PORT,…")]
+    to_brokers: Option<String>,
+    /// The topic to write, which is there and has at least as many partitions.
+    #[arg(long)]
+    to: String,
+    /// The sink's name in the cluster that is written, which no other may have [default: made of both topics].
+    #[arg(long)]
+    name: Option<String>,
+    /// Sets a property of librdkafka for both sides, such as security.protocol=SASL_PLAINTEXT; once per property.
+    #[arg(long, value_name = "PROPERTY=VALUE", value_parser = property)]
+    set: Vec<(String, String)>,
+    /// Begins from a checkpoint of which it is not known what is visible: records may come twice.
+    #[arg(long)]
+    accept_duplicates: bool,
+    #[command(flatten)]
+    common: Common,
+    /// Log levels.
+    #[arg(long, default_value = "info")]
+    log: String,
+}
+
+fn property(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').ok_or_else(|| format!("{text:?} is not PROPERTY=VALUE"))?;
+    Ok((parts.0.to_owned(), parts.1.to_owned()))
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    weir_engine::log::init(&options.log)?;
+    anyhow::ensure!(options.common.checkpoints.is_some(), "exactly once needs --checkpoints: where they go");
+    let kafka = |brokers: &str| {
+        let start = KafkaConfig::brokers(brokers);
+        options.set.iter().fold(start, |kafka, (property, value)| kafka.set(property, value))
+    };
+    let mirror = Mirror {
+        from: kafka(&options.brokers),
+        to: kafka(options.to_brokers.as_deref().unwrap_or(&options.brokers)),
+        name: options.name.clone().unwrap_or_else(|| default_name(&options.topic, &options.to)),
+        topic: options.topic.clone(),
+        copy: options.to.clone(),
+        accept_duplicates: options.accept_duplicates,
+    };
+    let restart = RestartPolicy::Exponential {
+        first: std::time::Duration::from_secs(1),
+        longest: std::time::Duration::from_secs(60),
+        factor: 2.0,
+        reset_after: std::time::Duration::from_secs(600),
+    };
+    let job = options.common.job("mirror")?.restart(restart);
+    mirror.build(&job);
+    job.run()?;
+    Ok(())
+}
+
+/// Names may have dashes, so the length of the first tells where it ends: two mirrors never share a name.
+fn default_name(topic: &str, to: &str) -> String {
+    format!("mirror-{topic}-{to}-{}", topic.len())
+}

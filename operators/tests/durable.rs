@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -43,6 +43,7 @@ type Committed<T> = Arc<Mutex<BTreeMap<String, Vec<T>>>>;
 struct Once<T> {
     open: Vec<T>,
     committed: Committed<T>,
+    given: Arc<AtomicBool>,
 }
 
 impl<T: Data + Serialize + DeserializeOwned> Sink<T> for Once<T> {
@@ -58,6 +59,7 @@ impl<T: Data + Serialize + DeserializeOwned> Sink<T> for Once<T> {
     }
     fn commit(&mut self, prepared: serde_json::Value) -> Result<()> {
         let (id, rows) = serde_json::from_value(prepared)?;
+        self.given.store(true, Ordering::Relaxed);
         self.committed.lock().expect("no sink panics").insert(id, rows);
         Ok(())
     }
@@ -69,6 +71,8 @@ struct Trial {
     backend: StateBackend,
     fails_at: &'static [u64],
     folder: tempfile::TempDir,
+    /// Whether its job at hand has given rows with a checkpoint.
+    given: Arc<AtomicBool>,
 }
 
 impl Trial {
@@ -79,7 +83,7 @@ impl Trial {
                 let folder = tempfile::tempdir().expect("a temporary folder");
                 let backend = if rocks { StateBackend::rocksdb() } else { StateBackend::memory() };
                 let backend = backend.folder(folder.path().join("state"));
-                run(&Trial { parallelism, backend, fails_at, folder });
+                run(&Trial { parallelism, backend, fails_at, folder, given: Arc::default() });
             }
         }
     }
@@ -118,7 +122,7 @@ impl Trial {
         let committed = Committed::default();
         stream
             .transform(OperatorInfo::stateless("fails"), Fails { passed, at: self.fails_at })
-            .sink("out", Once { open: Vec::new(), committed: committed.clone() });
+            .sink("out", Once { open: Vec::new(), committed: committed.clone(), given: self.given.clone() });
         let report = run_within(job, LIMIT).expect("the job gets over its failures");
         let name = format!("{} x {:?}", self.parallelism, self.backend);
         // Two subtasks may fail in one life.
@@ -231,13 +235,17 @@ fn windows_of_a_job_that_fails_are_given_once() {
     });
 }
 
-/// Takes a while for some results, so that checkpoints come between them on a slow machine, too.
-fn slowly<T>(given: T) -> T {
-    static GIVEN: AtomicU64 = AtomicU64::new(0);
-    if GIVEN.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) {
-        std::thread::park_timeout(Duration::from_millis(4));
+/// Takes a while for some results until some have come out with a checkpoint, so that one comes between them on any machine.
+fn slowly<T>(trial: &Trial) -> impl Fn(T) -> T + Clone + Send + 'static {
+    // One subtask alone is looked at.
+    trial.given.store(trial.parallelism > 1, Ordering::Relaxed);
+    let (given, passed) = (trial.given.clone(), Arc::new(AtomicU64::new(0)));
+    move |row| {
+        if passed.fetch_add(1, Ordering::Relaxed).is_multiple_of(100) && !given.load(Ordering::Relaxed) {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        row
     }
-    given
 }
 
 /// Windows with so many keys that checkpoints, and failures, come in the middle of giving them.
@@ -275,19 +283,22 @@ fn windows_with_many_keys_of_a_job_that_fails_are_given_once() {
         let sums = source(trial, &job)
             .window(Tumbling::of(seconds(1)))
             .aggregate("sums", sum(|(_, value): &(u64, i64)| *value))
-            .map(|w| slowly((w.key, w.window.start.0, w.value)));
+            .map(|w| (w.key, w.window.start.0, w.value))
+            .map(slowly(trial));
         check(0, trial, trial.transactions(job, sums));
         let job = trial.job_in("lenient");
         let sums = source(trial, &job)
             .window(Tumbling::of(seconds(1)).allow_lateness(seconds(1)))
             .aggregate("sums", sum(|(_, value): &(u64, i64)| *value))
-            .map(|w| slowly((w.key, w.window.start.0, w.value)));
+            .map(|w| (w.key, w.window.start.0, w.value))
+            .map(slowly(trial));
         check(1, trial, trial.transactions(job, sums));
         let job = trial.job_in("sessions");
         let sums = source(trial, &job)
             .window(Session::gap(Duration::from_millis(500)))
             .aggregate("sums", sum(|(_, value): &(u64, i64)| *value))
-            .map(|w| slowly((w.key, w.window.start.0, w.value)));
+            .map(|w| (w.key, w.window.start.0, w.value))
+            .map(slowly(trial));
         check(2, trial, trial.transactions(job, sums));
     });
     assert!(

@@ -223,7 +223,7 @@ fn the_description_is_of_the_routes_there_are() {
                 );
             }
         }
-        let listed = path == "/" || index.contains(&path.replace("{user}", "USER"));
+        let listed = path == "/" || index.contains(&path.replace("{user}", "USER").replace("{name}", "NAME"));
         assert!(listed, "{path} is not in the list of routes");
     }
     let routes = index.lines().filter_map(|line| line.strip_prefix("GET "));

@@ -145,27 +145,6 @@ fn it_serves_segments_profiles_metrics_and_plan_and_ends_on_ctrl_c() {
 }
 
 #[test]
-fn ctrl_c_drains_a_running_job() {
-    let child = Command::new(env!("CARGO_BIN_EXE_user_profile"))
-        .args(["--events", "100000000", "--rate", "5000"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the example starts");
-    let mut running = Running(child);
-    std::thread::park_timeout(Duration::from_secs(3));
-    let began = Instant::now();
-    assert!(
-        Command::new("kill").args(["-INT", &running.0.id().to_string()]).status().is_ok_and(|s| s.success())
-    );
-    let status = running.0.wait().expect("it ends");
-    let mut said = String::new();
-    running.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
-    assert!(began.elapsed() < Duration::from_secs(10), "{said}");
-    assert!(!status.success() && said.contains("draining"), "{said}");
-}
-
-#[test]
 fn word_count_counts() {
     let output = run(env!("CARGO_BIN_EXE_word_count"), &[]);
     let said = text(&output.stdout);

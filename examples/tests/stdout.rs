@@ -70,9 +70,16 @@ fn a_log_that_cannot_be_written_ends_nothing() {
 
 #[test]
 fn told_to_stop_it_says_so_and_ends_well() {
+    told_to_stop("-TERM", &["--direct"], "interrupted, 1 lives");
+    told_to_stop("-INT", &[], "interrupted: ");
+}
+
+/// Runs it with `args` until records flow, tells it to stop, and looks for what it says then.
+fn told_to_stop(signal: &str, args: &[&str], says: &str) {
     use std::io::{BufRead, BufReader, Read};
     let mut child = Command::new(env!("CARGO_BIN_EXE_user_profile"))
-        .args(["--direct", "--events", "100000000", "--rate", "1000", "--log", "info,weir_engine=debug"])
+        .args(["--events", "100000000", "--rate", "1000", "--log", "info,weir_engine=debug"])
+        .args(args)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -83,17 +90,13 @@ fn told_to_stop_it_says_so_and_ends_well() {
         line.clear();
         assert!(log.read_line(&mut line).expect("a line") > 0, "it ended before it ran");
     }
-    let told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    let told = Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(told.expect("kill").success());
     let mut rest = String::new();
     log.read_to_string(&mut rest).expect("the rest");
     let output = child.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("interrupted, 1 lives"),
-        "{:?}: {said}{rest}",
-        output.status
-    );
+    assert!(output.status.success() && said.contains(says), "{:?}: {said}{rest}", output.status);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use weir_state::profile::{
 };
 
 use super::Shown;
+use super::control;
 use super::pages::{self, List, Pages, Token};
 use crate::coordinator::Health;
 use crate::job::JobView;
@@ -34,6 +35,7 @@ pub(super) fn routes(config: &mut ServiceConfig) {
         .route("/metrics", web::get().to(prometheus))
         .route("/job", web::get().to(job))
         .route("/plan", web::get().to(plan))
+        .configure(control::routes)
         .route("/segments/count", web::get().to(count))
         .route("/segments/ids", web::get().to(ids))
         .route("/segments/explain", web::get().to(explain))
@@ -50,17 +52,20 @@ pub(super) fn routes(config: &mut ServiceConfig) {
 
 /// What went wrong, for the one who asked.
 #[derive(Debug, Serialize)]
-struct Refusal {
+pub(super) struct Refusal {
     #[serde(skip)]
     status: StatusCode,
     error: String,
 }
 
 impl Refusal {
-    fn bad(error: impl Into<String>) -> Self {
+    pub(super) fn with(status: StatusCode, error: impl Into<String>) -> Self {
+        Refusal { status, error: error.into() }
+    }
+    pub(super) fn bad(error: impl Into<String>) -> Self {
         Refusal { status: StatusCode::BAD_REQUEST, error: error.into() }
     }
-    fn missing(error: impl Into<String>) -> Self {
+    pub(super) fn missing(error: impl Into<String>) -> Self {
         Refusal { status: StatusCode::NOT_FOUND, error: error.into() }
     }
     fn gone() -> Self {
@@ -73,7 +78,7 @@ impl Refusal {
         );
         Refusal { status: StatusCode::GONE, error }
     }
-    fn not_yet(error: impl Into<String>) -> Self {
+    pub(super) fn not_yet(error: impl Into<String>) -> Self {
         Refusal { status: StatusCode::SERVICE_UNAVAILABLE, error: error.into() }
     }
 }
@@ -99,7 +104,7 @@ impl From<Refusal> for HttpResponse {
     }
 }
 
-type Answered = Result<HttpResponse, Refusal>;
+pub(super) type Answered = Result<HttpResponse, Refusal>;
 
 async fn index() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain; charset=utf-8").body(
@@ -115,6 +120,8 @@ async fn index() -> HttpResponse {
          GET /openapi.json     all of these with parameters and answers, for programs\n\
          GET /job              state, tasks and their counts\n\
          GET /plan             the plan as text; ?format=dot or json\n\
+         POST /job/savepoints/NAME   takes a savepoint, where the program allows it\n\
+         POST /job/stop?savepoint=NAME   stops the job, with a savepoint or without, where the program allows it\n\
          GET /metrics          Prometheus text\n\
          GET /health           503 when the job has failed, or its checkpoints are older than it tolerates\n\
          GET /ready            503 as well while no records flow, or when checkpoints are half that old\n",

@@ -1,6 +1,7 @@
 //! The HTTP side of a job: segment counts, profiles, metrics, plan and status, from a thread of its own.
 
 mod answers;
+mod control;
 mod pages;
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -12,7 +13,7 @@ use actix_web::{App, HttpServer, web};
 use tokio::sync::Semaphore;
 use weir_state::profile::{Profiles, Reader};
 
-use crate::job::{JobHandle, JobView};
+use crate::job::{JobControl, JobHandle, JobView};
 use crate::metrics;
 use crate::runtime::latch::Latch;
 use crate::signals;
@@ -64,12 +65,14 @@ pub(crate) struct Shown {
     pages: Arc<pages::Pages>,
     /// Set when the job has started; asked for before that, it is not there yet.
     job: OnceLock<JobView>,
+    /// Set when the job may be saved and stopped by whoever asks.
+    control: OnceLock<JobControl>,
 }
 
 impl Shown {
     fn new(profiles: Option<Reader>) -> Self {
         let turns = Arc::new(Semaphore::new(QUERIES));
-        Shown { profiles, turns, pages: Arc::default(), job: OnceLock::new() }
+        Shown { profiles, turns, pages: Arc::default(), job: OnceLock::new(), control: OnceLock::new() }
     }
 }
 
@@ -202,6 +205,30 @@ impl HttpServing {
     pub fn show(&self, job: &JobHandle) {
         // A second job on one server has no route of its own.
         let _ = self.shown.job.set(job.view());
+    }
+
+    /// Lets who can reach the address save and stop the job from now on: `POST /job/savepoints/NAME` takes a savepoint,
+    /// `POST /job/stop?savepoint=NAME` stops with one, `POST /job/stop` without (windows and timers stay as they are, as the last
+    /// checkpoint has them). Nobody is asked who they are: give this only to jobs on an address that no stranger reaches. The first call wins.
+    ///
+    /// ```
+    /// # use {std::{io::{Read, Write}, net::TcpStream, time::Duration}, weir_engine::{http::HttpPort, prelude::*, testkit::*}};
+    /// let job = Job::named("endless").parallelism(1).checkpoints(Checkpoints::to("memory://doc-control"));
+    /// job.source("in", ScriptSource::of([(1, 0)]).endless()).without_event_time().sink("out", NullSink);
+    /// let serving = HttpPort::bind("127.0.0.1:0")?.serve()?;
+    /// let running = job.start()?;
+    /// serving.control(&running);
+    /// until(&running, Duration::from_secs(60), "a record", || running.tasks().iter().any(|t| t.records_in > 0));
+    /// let (mut connection, mut answer) = (TcpStream::connect(serving.address())?, String::new());
+    /// connection.write_all(b"POST /job/stop?savepoint=v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    /// connection.read_to_string(&mut answer)?;
+    /// assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("v2"), "{answer}");
+    /// running.wait()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn control(&self, job: &JobHandle) {
+        // A second job on one server has no route of its own.
+        let _ = self.shown.control.set(job.control());
     }
 }
 

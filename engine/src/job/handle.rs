@@ -5,12 +5,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::JobError;
-use crate::coordinator::{AskCheckpoint, Asked, Board, Cancel, Coordinator, Drain, Health, InjectBarrier};
+use super::control::JobControl;
+use crate::coordinator::{Board, Cancel, Coordinator, Drain, Health, InjectBarrier};
 use crate::element::{Barrier, EndKind};
 use crate::memory::MemoryBudget;
 use crate::plan::Plan;
 use crate::runtime::address::Address;
-use crate::runtime::latch::Latch;
 use crate::runtime::stats::TaskReading;
 use crate::state::Status;
 
@@ -163,17 +163,12 @@ impl JobHandle {
     }
 
     fn ask(&self, savepoint: Option<&str>, stop: bool) -> Result<String, String> {
-        let asked = Asked::new(Latch::new());
-        self.address.send(AskCheckpoint { savepoint: savepoint.map(Into::into), stop, asked: asked.clone() });
-        // Nobody answers when the control thread is gone; the job is over then.
-        loop {
-            if let Some(answer) = asked.wait(Some(Duration::from_millis(50))) {
-                return answer;
-            }
-            if self.is_over() && asked.get().is_none() {
-                return Err("the job is over".to_owned());
-            }
-        }
+        self.control().save(savepoint, stop)
+    }
+
+    /// The power to save and drain it, for others.
+    pub(crate) fn control(&self) -> JobControl {
+        JobControl { board: self.board.clone(), address: self.address.clone() }
     }
 
     /// What became of the last checkpoints, oldest first: phases, files, bytes, reasons.

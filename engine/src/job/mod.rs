@@ -1,5 +1,6 @@
 //! `Job`: a job while it is written, and its start.
 
+mod control;
 mod error;
 mod handle;
 
@@ -8,6 +9,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+pub(crate) use control::JobControl;
 pub use error::JobError;
 pub(crate) use handle::JobView;
 pub use handle::{JobHandle, JobReport};

@@ -5,6 +5,12 @@ use actix::{Actor, Addr, Handler, Message};
 
 pub(crate) struct Address<A: Actor>(Addr<A>);
 
+impl<A: Actor> Clone for Address<A> {
+    fn clone(&self) -> Self {
+        Address(self.0.clone())
+    }
+}
+
 impl<A: Actor> Address<A> {
     pub(crate) fn new(address: Addr<A>) -> Self {
         Address(address)

@@ -30,7 +30,7 @@ const SHANGHAI_HOURS: i8 = 8;
 const GROUPS: u64 = 16;
 
 fn main() -> anyhow::Result<()> {
-    let options = Options::parse();
+    let options: Options = weir_examples::config::parse();
     weir_engine::log::init(&options.log)?;
     let file = options.file.unwrap_or_else(recorded_file);
     let job = options.common.job("cumulative-uv")?;

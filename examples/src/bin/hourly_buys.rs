@@ -24,7 +24,7 @@ struct Options {
 }
 
 fn main() -> anyhow::Result<()> {
-    let options = Options::parse();
+    let options: Options = weir_examples::config::parse();
     weir_engine::log::init(&options.log)?;
     let file = options.file.unwrap_or_else(recorded_file);
     let job = options.common.job("hourly-buys")?;

@@ -5,6 +5,7 @@
 use clap::Parser;
 use weir_connectors::kafka::KafkaConfig;
 use weir_engine::RestartPolicy;
+use weir_examples::kafka::Kafka;
 use weir_examples::mirror::Mirror;
 use weir_examples::options::Common;
 
@@ -12,9 +13,8 @@ use weir_examples::options::Common;
 #[derive(Parser)]
 #[command(version)]
 struct Options {
-    /// The brokers to read from.
-    #[arg(long, env = "WEIR_BROKERS", value_name = "HOST:PORT,…")]
-    brokers: String,
+    #[command(flatten)]
+    kafka: Kafka,
     /// The topic to read.
     #[arg(long)]
     topic: String,
@@ -27,9 +27,6 @@ struct Options {
     /// The sink's name in the cluster that is written, which no other may have [default: made of both topics].
     #[arg(long)]
     name: Option<String>,
-    /// Sets a property of librdkafka for both sides, such as security.protocol=SASL_PLAINTEXT; once per property.
-    #[arg(long, value_name = "PROPERTY=VALUE", value_parser = property)]
-    set: Vec<(String, String)>,
     /// Begins from a checkpoint of which it is not known what is visible: records may come twice.
     #[arg(long)]
     accept_duplicates: bool,
@@ -40,22 +37,17 @@ struct Options {
     log: String,
 }
 
-fn property(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=').ok_or_else(|| format!("{text:?} is not PROPERTY=VALUE"))?;
-    Ok((parts.0.to_owned(), parts.1.to_owned()))
-}
-
 fn main() -> anyhow::Result<()> {
-    let options = Options::parse();
+    let options: Options = weir_examples::config::parse();
     weir_engine::log::init(&options.log)?;
     anyhow::ensure!(options.common.checkpoints.is_some(), "exactly once needs --checkpoints: where they go");
-    let kafka = |brokers: &str| {
-        let start = KafkaConfig::brokers(brokers);
-        options.set.iter().fold(start, |kafka, (property, value)| kafka.set(property, value))
+    let Some(from) = options.kafka.config() else {
+        anyhow::bail!("--brokers is missing: those to read from")
     };
+    let to = options.to_brokers.as_deref().map(|list| options.kafka.with(KafkaConfig::brokers(list)));
     let mirror = Mirror {
-        from: kafka(&options.brokers),
-        to: kafka(options.to_brokers.as_deref().unwrap_or(&options.brokers)),
+        to: to.unwrap_or_else(|| from.clone()),
+        from,
         name: options.name.clone().unwrap_or_else(|| default_name(&options.topic, &options.to)),
         topic: options.topic.clone(),
         copy: options.to.clone(),

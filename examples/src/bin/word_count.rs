@@ -58,7 +58,7 @@ impl ProcessFunction<String, String> for Count {
 }
 
 fn main() -> anyhow::Result<()> {
-    let options = Options::parse();
+    let options: Options = weir_examples::config::parse();
     weir_engine::log::init(&options.log)?;
     let job = options.common.job("word-count")?;
     let lines = match options.file {

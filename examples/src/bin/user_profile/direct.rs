@@ -7,6 +7,7 @@ use anyhow::Context;
 use weir_engine::prelude::*;
 
 use crate::input::Input;
+use crate::replay::interrupted;
 use crate::say::say;
 use crate::verify::verify;
 use crate::{job, questions};
@@ -18,8 +19,8 @@ pub(crate) fn run(shell: Job, input: Input, rate: Option<f64>, out: Option<&Path
     let profiles = job::profiles(input.days());
     let running = job::job(shell, input.clone().source(), rate, &profiles, out).start_with_signals()?;
     let report = running.wait().context("the job did not finish")?;
-    if running.history().iter().any(|status| status.state == JobState::Draining) {
-        // By a signal: there is nothing to compare with before all is read.
+    if interrupted(&running) {
+        // There is nothing to compare with before all is read.
         say(format_args!("interrupted, {} lives, {} checkpoints", report.attempts, report.checkpoints))?;
         return Ok(true);
     }

@@ -22,13 +22,14 @@ use weir_connectors::prelude::*;
 use weir_engine::http::HttpPort;
 use weir_engine::prelude::*;
 use weir_engine::{log, metrics};
+use weir_examples::kafka::Kafka;
 use weir_examples::options::Common;
 use weir_examples::recorded_file;
 
 use crate::input::Input;
 use crate::live::Live;
 use crate::questions::Question;
-use crate::replay::replay;
+use crate::replay::{interrupted, replay};
 use crate::say::{complain, say};
 use crate::verify::{Verdict, verify};
 
@@ -56,9 +57,9 @@ struct Options {
     /// Writes purchases per user and day as JSON lines into this folder, exactly once.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Kafka brokers, host:port[,…] [default: a broker inside this process].
-    #[arg(long, env = "KAFKA_BROKERS", value_name = "LIST")]
-    brokers: Option<String>,
+    /// Through a broker inside this process if none is named.
+    #[command(flatten)]
+    kafka: Kafka,
     /// Partitions of the topic, when it has to be created.
     #[arg(long, default_value_t = 4, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i32).range(1..))]
@@ -81,7 +82,7 @@ struct Options {
 const FILE_RATE: f64 = 2_500.0;
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
+    match run(&weir_examples::config::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(e) => {
@@ -109,15 +110,15 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     // The port first: a start that fails half way should fail before it has begun anything.
     let port = options.serve.as_deref().map(HttpPort::bind).transpose()?;
 
-    // Set but blank, as compose files do it, is not set.
-    let brokers = options.brokers.as_ref().filter(|list| !list.trim().is_empty());
-    let kafka = match brokers {
-        Some(list) => KafkaConfig::brokers(list.clone()),
-        None => KafkaConfig::embedded()?,
+    let named = options.kafka.config();
+    let embedded = named.is_none();
+    let kafka = match named {
+        Some(kafka) => kafka,
+        None => options.kafka.with(KafkaConfig::embedded()?),
     };
     let mut common = options.common.clone();
     // What the broker in this process was given goes with it.
-    common.fresh |= brokers.is_none() && common.savepoint.is_none();
+    common.fresh |= embedded && common.savepoint.is_none();
     let shell = common.job(job::NAME)?;
     let source = KafkaSource::json::<Behaviour>(&kafka).topic(job::TOPIC).from(Start::Latest);
     let progress = source.progress();
@@ -155,6 +156,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     })?;
     // While its tasks are there to be counted.
     let process = metrics::process::read();
+    let stopped = interrupted(&running);
     running.drain(EndKind::Flush);
     let report = running.wait().context("the job did not finish")?;
     let seconds = began.elapsed().as_secs_f64();
@@ -176,6 +178,11 @@ fn run(options: &Options) -> anyhow::Result<bool> {
             p.threads
         ))
     ))?;
+    if stopped {
+        // There is nothing to compare with before all is read.
+        say(format_args!("interrupted: {} events were left", input.len().saturating_sub(read)))?;
+        return Ok(true);
+    }
     let verdict = verify(&input, &profiles.reader(), &questions)?;
     say_table(&questions, &verdict)?;
     for line in verdict.differing.iter().take(10) {
@@ -196,7 +203,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
 
 /// Waits until records can flow, or says why they never will.
 fn await_start(job: &JobHandle) -> anyhow::Result<()> {
-    while job.status().state != JobState::Running {
+    while job.status().state != JobState::Running && !interrupted(job) {
         if job.is_over() {
             job.wait()?;
             bail!("the job ended before it ran");

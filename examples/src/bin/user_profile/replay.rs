@@ -13,7 +13,7 @@ use crate::input::Input;
 use crate::job::TOPIC;
 
 /// Replays `input` as JSON keyed by user. It never runs so far ahead of the reader that a small broker would drop what
-/// was not read. Returns when every record has been read; `report` hears how many, and may
+/// was not read. Returns when every record has been read or the reader is told to stop; `report` hears how many, and may
 /// break it off.
 pub(crate) fn replay(
     input: &Input,
@@ -63,6 +63,10 @@ pub(crate) fn replay(
             // Written in full, or failed: then nothing more will come.
             writing.wait()?;
         }
+        if interrupted(reader) {
+            writing.cancel();
+            return Ok(());
+        }
         if reader.is_over() {
             writing.cancel();
             reader.wait()?;
@@ -70,6 +74,11 @@ pub(crate) fn replay(
         }
         std::thread::park_timeout(Duration::from_millis(10));
     }
+}
+
+/// Whether the job is being drained, or was: as long as nobody here has asked for that, it was a signal.
+pub(crate) fn interrupted(job: &JobHandle) -> bool {
+    job.history().iter().any(|status| status.state == JobState::Draining)
 }
 
 /// Records read so far over all partitions, as offsets.

@@ -45,7 +45,7 @@ bench-segments: setup ## ask Weir and ClickHouse the same segment questions, at 
 crash: setup ## fail, kill and starve a job at every step; its results must not change (ARGS=...)
 	@bash scripts/kafka.sh >/dev/null
 	@echo '==> building the crash tests; WEIR_SOAK=1 makes them long'
-	@$(ENV) cargo test -p weir-integration-tests -p weir-connectors -p weir-examples --test crash_matrix --test faults --test fail_points --test crash $(ARGS)
+	@$(ENV) cargo test -p weir-integration-tests -p weir-connectors -p weir-examples -p weir-state --test crash_matrix --test faults --test fail_points --test crash --test failpoints $(ARGS)
 
 explore: setup ## run the concurrency kernel and the coordinator under thousands of schedules (NAME=... SEED=...)
 	@echo '==> building the explorations; WEIR_SOAK=1 makes them long, SEED= runs the schedule of one seed'

@@ -5,7 +5,7 @@ ENV := . ./scripts/env.sh &&
 # make looks programs up here itself, before any recipe can source that.
 export PATH := $(or $(PATH),/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin)
 
-.PHONY: help setup demo test bench bench-segments crash explore soak lint fmt doc
+.PHONY: help setup kafka demo test bench bench-segments crash explore soak lint fmt doc
 
 help: ## list the targets
 	@echo 'Weir: an actor-based stream processing engine. Targets:'
@@ -19,12 +19,15 @@ help: ## list the targets
 setup: ## make this machine ready to build (the others do it first)
 	@bash scripts/setup.sh
 
+kafka: setup ## fetch the broker of the tests, and a Java runtime to run it (the tests do it first)
+	@bash scripts/setup.sh --kafka
+	@bash scripts/kafka.sh >/dev/null
+
 demo: setup ## run the main example: events through Kafka into a live profile (ARGS=...)
 	@echo '==> building and running the user_profile example (the first build takes minutes: librdkafka and the crates it stands on)'
 	@$(ENV) cargo run --release -- $(ARGS)
 
-test: setup ## run every test and doc test (ARGS=...)
-	@bash scripts/kafka.sh >/dev/null
+test: kafka ## run every test and doc test (ARGS=...)
 	@echo '==> building and running the tests of all crates, then the examples in the docs'
 	@$(ENV) cargo test --workspace $(ARGS)
 
@@ -42,17 +45,15 @@ bench-segments: setup ## ask Weir and ClickHouse the same segment questions, at 
 		'cargo run --quiet --release -p weir-state --example segments' "$$WEIR_CACHE/segments" $(ARGS)
 
 # In one run of cargo: apart, each would build the crates below with other features.
-crash: setup ## fail, kill and starve a job at every step; its results must not change (ARGS=...)
-	@bash scripts/kafka.sh >/dev/null
+crash: kafka ## fail, kill and starve a job at every step; its results must not change (ARGS=...)
 	@echo '==> building the crash tests; WEIR_SOAK=1 makes them long'
-	@$(ENV) cargo test -p weir-integration-tests -p weir-connectors -p weir-examples --test crash_matrix --test faults --test fail_points --test crash $(ARGS)
+	@$(ENV) cargo test -p weir-integration-tests -p weir-connectors -p weir-examples -p weir-state --test crash_matrix --test faults --test fail_points --test crash --test failpoints $(ARGS)
 
 explore: setup ## run the concurrency kernel and the coordinator under thousands of schedules (NAME=... SEED=...)
 	@echo '==> building the explorations; WEIR_SOAK=1 makes them long, SEED= runs the schedule of one seed'
 	@$(ENV) $(if $(SEED),WEIR_EXPLORE_SEED=$(SEED)) cargo test -p weir-engine --features explore --lib explore::$(NAME) -- --nocapture $(ARGS)
 
-soak: setup ## run the long tests (minutes to hours)
-	@bash scripts/kafka.sh >/dev/null
+soak: kafka ## run the long tests (minutes to hours)
 	@echo '==> building the tests in release and running them with the long ones at full length (WEIR_SOAK=1)'
 	@$(ENV) WEIR_SOAK=1 cargo test --release --workspace $(ARGS) -- --nocapture
 	@WEIR_SOAK=1 $(MAKE) explore

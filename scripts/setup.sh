@@ -3,10 +3,10 @@
 #
 #   scripts/setup.sh           what is missing, once per machine and version of this script
 #   scripts/setup.sh --force   check everything again
+#   scripts/setup.sh --kafka   only what the tests' Kafka broker runs on
 #
 # The steps: the Rust toolchain is new enough; a C and C++ compiler and make are there (installed with apt-get where that
-# exists); so is what RocksDB is built with, and then RocksDB itself, and what the tests' Kafka broker runs on; cargo builds outside
-# the clone and links that RocksDB. A new step is a function and a word in MACHINE_STEPS (once per machine) or CLONE_STEPS (cheap, every time).
+# exists); so is what RocksDB is built with, and then RocksDB itself; cargo builds outside the clone and links that RocksDB. A new step is a function and a word in MACHINE_STEPS (once per machine) or CLONE_STEPS (cheap, every time).
 set -euo pipefail
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -14,7 +14,7 @@ cd "$ROOT"
 # shellcheck source=scripts/env.sh
 . scripts/env.sh
 
-MACHINE_STEPS=(toolchain compilers rocksdb_tools kafka_tools)
+MACHINE_STEPS=(toolchain compilers rocksdb_tools)
 CLONE_STEPS=(rocksdb target_folder)
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -304,7 +304,11 @@ stamp_of() {
 case "${1:-}" in
     "") force=no ;;
     --force) force=yes ;;
-    *) fail "unknown option $1" "usage: scripts/setup.sh [--force]" ;;
+    --kafka)
+        kafka_tools
+        exit
+        ;;
+    *) fail "unknown option $1" "usage: scripts/setup.sh [--force | --kafka]" ;;
 esac
 
 stamps="$WEIR_CACHE/setup"

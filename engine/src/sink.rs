@@ -2,9 +2,21 @@
 
 use crate::context::OperatorContext;
 use crate::element::{Barrier, Data, Record};
-use crate::error::Result;
+use crate::error::{Result, TaskError};
 use crate::memory::Footprint;
 use crate::operator::Closing;
+
+/// What the default [`Sink::commit`] answers with, to be told from the errors of sinks.
+#[derive(Debug, thiserror::Error)]
+#[error("the default of Sink::commit commits nothing")]
+pub(crate) struct NoCommit;
+
+impl NoCommit {
+    /// Whether that is what went wrong.
+    pub(crate) fn is_why(error: &TaskError) -> bool {
+        error.source().is_some_and(|source| source.is::<NoCommit>())
+    }
+}
 
 /// The end of a stream. `Clone` is for the recipe: one copy per subtask is taken before `open`; what is heavy (a client)
 /// belongs in an `Arc` that the copies share.
@@ -71,11 +83,15 @@ pub trait Sink<In: Data>: Clone + Send + 'static {
     /// Does what `prepare` answered: the checkpoint is complete. May be called again with what was committed before, by
     /// another subtask too, after a restart: it must then do nothing.
     ///
+    /// The default refuses: what was prepared, perhaps by another sink that had the uid before, would never be seen, and nobody
+    /// would know. [`Checkpoints::drop_state`](crate::Checkpoints::drop_state) with the uid lets it go instead.
+    ///
     /// # Errors
     /// An error fails the job; the next life tries again.
     fn commit(&mut self, prepared: serde_json::Value) -> Result<()> {
         let _ = prepared;
-        Ok(())
+        Err(TaskError::user("it has no Sink::commit, and so cannot commit what was prepared")
+            .caused_by(NoCommit))
     }
 
     /// Called once after `open`: this is all that was prepared before the checkpoint that this life begins from, by the

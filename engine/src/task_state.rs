@@ -114,6 +114,11 @@ impl TaskState {
         self.env.settle_unclaimed(uid, store.as_ref())
     }
 
+    /// Whether the job was told that what the checkpoint holds of `uid` under this name may go.
+    pub(crate) fn may_drop(&self, uid: &OperatorUid, what: &str) -> bool {
+        self.env.may_drop(uid, what)
+    }
+
     /// `uid` has acted upon a watermark: from now on its states with a time to live go by it.
     pub(crate) fn watermark(&self, uid: &OperatorUid, w: Watermark) {
         if let Some((_, store)) = lock(&self.stores).iter().find(|(of, _)| of == uid) {

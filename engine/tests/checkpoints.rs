@@ -1,11 +1,15 @@
-//! Checkpoints of whole jobs: what a failure, a stop and another process leave of them.
+//! Checkpoints of whole jobs: what a failure, a stop and another process leave of them
+//! (over 400 lines: one job, and each thing that may happen to it).
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_engine::testkit::{Line, NullSink, Probe, ScriptSource, until};
-use weir_engine::{Barrier, Notice, Operator, OperatorInfo, Snapshot, prelude::*};
+use weir_engine::{Barrier, Notice, Operator, OperatorInfo, Sink, Snapshot, prelude::*};
+use weir_state::key_hash;
+use weir_state::keyed::{KeyedState, Table, ValueState};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -196,6 +200,201 @@ fn e34_state_of_an_operator_that_is_gone_is_refused_unless_it_may_go() {
     assert!(refused.contains("operators that the job does not have: sum"), "{refused}");
     assert!(refused.contains("drop_state(\"sum\")"), "{refused}");
     assert_eq!(without(often("e34").drop_state("sum")).unwrap().tasks[0].records_in, 10);
+}
+
+/// Counts every record in each of its tables.
+struct Tables {
+    names: Vec<&'static str>,
+    open: Vec<(&'static str, ValueState<u64, u64>)>,
+    /// How many, by table.
+    told: Told,
+}
+
+type Told = Arc<Mutex<BTreeMap<String, u64>>>;
+
+impl Tables {
+    fn new(names: &[&'static str], told: &Told) -> Self {
+        Tables { names: names.to_vec(), open: Vec::new(), told: told.clone() }
+    }
+}
+
+impl Clone for Tables {
+    fn clone(&self) -> Self {
+        Tables::new(&self.names, &self.told)
+    }
+}
+
+impl Operator<i64> for Tables {
+    type Out = i64;
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        for name in &self.names {
+            self.open.push((*name, cx.store()?.value_state(Table::new(*name))?));
+        }
+        Ok(())
+    }
+    fn process(&mut self, r: Record<i64>, out: &mut impl Collector<i64>) -> Result<()> {
+        for (name, counts) in &mut self.open {
+            let count = counts.get_or_insert_with(key_hash(&1u64), &1, || 0)?;
+            *count += 1;
+            self.told.lock().unwrap().insert((*name).to_owned(), *count);
+        }
+        out.emit(r)
+    }
+    fn on_batch_end(&mut self, _: &mut impl Collector<i64>) -> Result<()> {
+        self.open.iter_mut().try_for_each(|(_, counts)| Ok(counts.batch_end()?))
+    }
+    fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
+        self.open.iter_mut().try_for_each(|(_, counts)| Ok(counts.freeze(into)?))
+    }
+}
+
+/// What the process logs, in one place for all tests.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn e34_a_job_with_operators_inserted_and_swapped_and_a_table_removed_goes_on() {
+    let log = Log::default();
+    let into = log.clone();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || into.clone()).init();
+    let job = |chain: &[(&'static str, &[&'static str])], n: i64, checkpoints: Checkpoints| {
+        let told = Told::default();
+        let job = Job::named("e34-tables").parallelism(1).checkpoints(checkpoints);
+        let numbers = job.source("in", numbers(n)).without_event_time();
+        let op = |i: usize| (OperatorInfo::stateful("tables", chain[i].0), Tables::new(chain[i].1, &told));
+        let [(first, a), (second, b), (third, c)] = [op(0), op(1), op(2)];
+        numbers.transform(first, a).transform(second, b).transform(third, c).sink("out", NullSink);
+        job.run().map(|_| told.lock().unwrap().clone())
+    };
+    let often = || often("e34-tables");
+    let before: [(&str, &[&str]); 3] = [("a", &["a-total", "a-gone"]), ("b", &["b-total"]), ("c", &[])];
+    let counted = job(&before, 10, often()).unwrap();
+    assert_eq!(
+        counted.into_iter().collect::<Vec<_>>(),
+        counts(&[("a-gone", 10), ("a-total", 10), ("b-total", 10)])
+    );
+
+    // `a` and `b` have changed places, `new` has come between them, and `a` has one table less. (`c` had no state.)
+    let after: [(&str, &[&str]); 3] = [("b", &["b-total"]), ("new", &["new-total"]), ("a", &["a-total"])];
+    let refused = job(&after, 25, often()).unwrap_err().to_string();
+    assert!(refused.contains("operator \"a\"") && refused.contains("table \"a-gone\""), "{refused}");
+    assert!(refused.contains("drop_state(\"a/a-gone\")"), "{refused}");
+    // Another table's name does not help.
+    let refused = job(&after, 25, often().drop_state("a/a-total")).unwrap_err().to_string();
+    assert!(refused.contains("drop_state(\"a/a-gone\")"), "{refused}");
+
+    let counted = job(&after, 25, often().drop_state("a/a-gone")).unwrap();
+    assert_eq!(
+        counted.into_iter().collect::<Vec<_>>(),
+        counts(&[("a-total", 25), ("b-total", 25), ("new-total", 15)])
+    );
+    let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let dropped =
+        |line: &str| line.contains("restoring drops a table") && line.contains("operator=a table=a-gone");
+    assert_eq!(logged.lines().filter(|line| dropped(line)).count(), 1, "{logged}");
+    // It is gone: nobody has to be told of it again.
+    assert_eq!(job(&after, 30, often()).unwrap()["a-total"], 30);
+}
+
+fn counts(of: &[(&str, u64)]) -> Vec<(String, u64)> {
+    of.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+}
+
+#[test]
+fn an_operator_of_another_kind_under_an_old_uid_is_refused() {
+    let (first, _) = job("kinds", numbers(10), Sum::default(), often("kinds"));
+    first.run().unwrap();
+    let with_tables = |n: i64, checkpoints: Checkpoints| {
+        let (job, told) = (Job::named("kinds").parallelism(1).checkpoints(checkpoints), Told::default());
+        let tables = Tables::new(&["total"], &told);
+        job.source("in", numbers(n))
+            .without_event_time()
+            .transform(OperatorInfo::stateful("tables", "sum"), tables)
+            .sink("out", NullSink);
+        job.run().map(|_| told.lock().unwrap().clone())
+    };
+    let refused = with_tables(25, often("kinds")).unwrap_err().to_string();
+    assert!(
+        refused.contains("\"sum\" was an operator of kind sum when it was taken and is one of kind tables"),
+        "{refused}"
+    );
+    let counted = with_tables(25, often("kinds").drop_state("sum")).unwrap();
+    assert_eq!(counted["total"], 15, "of the records after the checkpoint");
+    assert_eq!(with_tables(30, often("kinds")).unwrap()["total"], 20, "it is its own now");
+}
+
+/// Shows what it is given when the checkpoint is complete, or never: its life ends before.
+#[derive(Clone)]
+struct Shows {
+    open: Vec<i64>,
+    dies: bool,
+    shown: Arc<Mutex<Vec<i64>>>,
+}
+
+impl Sink<i64> for Shows {
+    fn write(&mut self, batch: &mut Vec<Record<i64>>) -> Result<()> {
+        self.open.extend(batch.drain(..).map(|r| r.value));
+        Ok(())
+    }
+    fn prepare(&mut self, _: Barrier) -> Result<Option<serde_json::Value>> {
+        let rows = std::mem::take(&mut self.open);
+        Ok(if rows.is_empty() { None } else { Some(serde_json::to_value(rows)?) })
+    }
+    fn commit(&mut self, prepared: serde_json::Value) -> Result<()> {
+        if self.dies {
+            return Err(TaskError::external("the disk is away"));
+        }
+        let rows: Vec<i64> = serde_json::from_value(prepared)?;
+        self.shown.lock().unwrap().extend(rows);
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_sink_prepared_is_not_lost_to_a_sink_that_cannot_commit_it() {
+    let shown = Arc::<Mutex<Vec<i64>>>::default();
+    let sink = |dies: bool| Shows { open: Vec::new(), dies, shown: shown.clone() };
+    let run = |n: i64, sink: Option<Shows>, checkpoints: Checkpoints| {
+        let job = Job::named("prepared").parallelism(1).checkpoints(checkpoints);
+        let numbers = job.source("in", numbers(n)).without_event_time();
+        match sink {
+            Some(sink) => numbers.sink("out", sink),
+            None => numbers.sink("out", NullSink),
+        };
+        job.run()
+    };
+    let often = || often("prepared");
+    // It dies with something that a complete checkpoint holds.
+    let died = run(100, Some(sink(true)), often()).unwrap_err().to_string();
+    assert!(died.contains("the disk is away"), "{died}");
+
+    let refused = run(100, None, often()).unwrap_err().to_string();
+    assert!(
+        refused.contains("operator \"out\"") && refused.contains("written and not shown yet"),
+        "{refused}"
+    );
+    assert!(refused.contains("drop_state(\"out\")"), "{refused}");
+    // A refusal costs nothing: the old one still shows it, each record once.
+    run(100, Some(sink(false)), often()).unwrap();
+    let mut rows = shown.lock().unwrap().clone();
+    rows.sort_unstable();
+    assert_eq!(rows, (1..=100).collect::<Vec<_>>());
+
+    // And if it may be lost it is.
+    let died = run(200, Some(sink(true)), often()).unwrap_err().to_string();
+    assert!(died.contains("the disk is away"), "{died}");
+    run(200, None, often().drop_state("out")).unwrap();
+    assert_eq!(shown.lock().unwrap().len(), 100);
 }
 
 /// A bounded source and one that never ends, together.

@@ -5,3 +5,6 @@
 struct Readme;
 
 pub mod broker;
+mod skipped;
+
+pub use skipped::skipped;

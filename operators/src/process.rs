@@ -108,7 +108,8 @@ pub use tags::{Tag, TagOps, Tagged};
 pub trait ProcessFunction<K: Key, In: Data>: Clone + Send + 'static {
     /// What it gives.
     type Out: Data;
-    /// What it remembers of a key: made by `Default` at first touch, kept until [`KeyedContext::clear_state`].
+    /// What it remembers of a key: made by `Default` at first touch, kept until [`KeyedContext::clear_state`]. It has no
+    /// TTL: what is to expire is a [`ValueState`] with one ([`states`](Self::states)), beside a `State` that may be `()`.
     type State: Default + Clone + Send + Serialize + DeserializeOwned + 'static;
 
     /// Called once, before any record of any task flows.

@@ -214,6 +214,12 @@ impl StateEnv {
         Ok(store)
     }
 
+    /// Whether the job was told that this table or list of the operator may go.
+    pub(crate) fn may_drop(&self, uid: &OperatorUid, what: &str) -> bool {
+        let named = format!("{uid}/{what}");
+        self.drop_state.iter().any(|d| *d == named || d == uid.as_str())
+    }
+
     /// Refuses what was restored and not asked for, unless it may go.
     pub(crate) fn settle_unclaimed(&self, uid: &OperatorUid, store: Option<&Store>) -> Result<()> {
         let unclaimed = match store {
@@ -227,8 +233,8 @@ impl StateEnv {
             }
         };
         for table in unclaimed {
-            let named = format!("{uid}/{table}");
-            if !self.drop_state.iter().any(|d| *d == named || d == uid.as_str()) {
+            if !self.may_drop(uid, &table) {
+                let named = format!("{uid}/{table}");
                 return Err(TaskError::user(format!(
                     "the checkpoint holds table {table:?} of this operator, which it does not use any more: give the table \
                      its old name, or say that it may go: drop_state({named:?})"

@@ -10,7 +10,7 @@ mod writer;
 
 pub use config::{Checkpoints, StartFrom, StateBackend};
 pub(crate) use env::{RestoreFrom, StateEnv, job_folders, life_folder};
-pub(crate) use restore::check;
+pub(crate) use restore::{check, without_other_kinds};
 pub(crate) use storage::{NotFound, Publication, Storage};
 pub(crate) use waits::Waits;
 pub(crate) use writer::{AttemptWriter, SnapshotNews, SnapshotOf, SnapshotWriter, TaskSnapshot, Written};

@@ -9,7 +9,9 @@ use weir_state::backend::Resources;
 
 use super::messages::SnapshotMail;
 use super::{Coordinator, Failure};
-use crate::checkpoint::{AttemptWriter, NotFound, RestoreFrom, SnapshotWriter, StateEnv, life_folder};
+use crate::checkpoint::{
+    AttemptWriter, NotFound, RestoreFrom, SnapshotWriter, StateEnv, life_folder, without_other_kinds,
+};
 use crate::error::{Cause, Domain};
 use crate::ids::{AttemptId, TaskId};
 use crate::job::JobError;
@@ -89,7 +91,9 @@ impl Coordinator {
         let storage = self.keeper.as_ref().and_then(|k| k.storage.clone());
         let newest = self.keeper.as_ref().and_then(|k| k.newest.clone());
         let from = match (newest, &storage) {
-            (Some(manifest), Some(storage)) => RestoreFrom::Checkpoint(manifest, storage.clone()),
+            (Some(manifest), Some(storage)) => {
+                RestoreFrom::Checkpoint(without_other_kinds(manifest, &self.plan), storage.clone())
+            }
             _ => RestoreFrom::Nothing,
         };
         // A life of a process that died before its first checkpoint had the same number: the lease's epoch tells them apart.

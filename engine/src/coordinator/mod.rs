@@ -97,7 +97,7 @@ pub(crate) struct Coordinator {
     /// When records began to flow in this attempt.
     flows_since: Option<Instant>,
     reporter: metrics::Reporter,
-    /// One block cache and one write buffer for all stores of the process.
+    /// One block cache and one write buffer for all stores of the job.
     resources: Resources,
     /// What is measured of them.
     _metered: [Metered; 2],

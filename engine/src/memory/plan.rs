@@ -264,7 +264,7 @@ impl MemoryPlan {
         whole(self.bytes(Share::StateCaches) / self.ask.stores.max(1))
     }
 
-    /// RocksDB's block cache, one for the process.
+    /// RocksDB's block cache, one for all databases of the job.
     pub fn block_cache_bytes(&self) -> usize {
         whole(self.bytes(Share::BlockCache))
     }

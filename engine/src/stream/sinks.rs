@@ -7,14 +7,14 @@ use weir_state::store::Snapshot;
 
 use crate::context::{OperatorContext, TaskContext};
 use crate::element::{Barrier, Data, EndKind, Notice, Record};
-use crate::error::Result;
+use crate::error::{Result, TaskError};
 use crate::ids::{CheckpointId, OperatorUid};
 use crate::operator::{Closing, Collector};
 use crate::pipe::{Stage, blame, closing};
 use crate::protocol::ProtocolCheck;
 use crate::runtime::batch_size::STAGE;
 use crate::runtime::stats::{Committed, TaskStats};
-use crate::sink::Sink;
+use crate::sink::{NoCommit, Sink};
 use crate::time::Watermark;
 
 /// The list in a checkpoint that holds what a sink prepared and has not committed yet.
@@ -82,12 +82,12 @@ impl<T: Data, S: Sink<T>> SinkStage<T, S> {
     fn commit(&mut self, complete: CheckpointId) -> Result<()> {
         while let Some(first) = self.prepared.first_entry().filter(|first| *first.key() <= complete) {
             let prepared = first.remove();
-            fail::fail_point!("sink::before_commit", |_| Err(crate::TaskError::internal(
-                "fail point before_commit"
+            fail::fail_point!("sink::before_commit", |_| Err(TaskError::internal(
+                "fail point sink::before_commit"
             )));
             blame(&self.uid, || self.sink.commit(prepared))?;
-            fail::fail_point!("sink::after_commit", |_| Err(crate::TaskError::internal(
-                "fail point after_commit"
+            fail::fail_point!("sink::after_commit", |_| Err(TaskError::internal(
+                "fail point sink::after_commit"
             )));
         }
         // The last word of a task that has ended is part of the checkpoint that it heard of before.
@@ -113,8 +113,28 @@ impl<T: Data, S: Sink<T>> SinkStage<T, S> {
             prepared.sort_by_key(|item| item.key.parse::<u64>().unwrap_or(u64::MAX));
             prepared.into_iter().map(|item| item.value).collect()
         });
-        self.sink.recover(prepared)?;
+        let many = prepared.as_ref().map_or(0, Vec::len);
+        match self.sink.recover(prepared) {
+            Err(e) if NoCommit::is_why(&e) => self.let_go(many)?,
+            recovered => recovered?,
+        }
         self.out(self.cx.state.restored_from());
+        Ok(())
+    }
+}
+
+impl<T: Data, S: Sink<T>> SinkStage<T, S> {
+    /// Another sink had the uid before: what that one prepared is lost with this one, if it may be.
+    fn let_go(&self, many: usize) -> Result<()> {
+        let uid = self.uid.as_str();
+        if !self.cx.state.may_drop(&self.uid, PREPARED) {
+            return Err(TaskError::user(format!(
+                "the checkpoint holds what the sink that had this uid has written and not shown yet ({many} pieces), and the sink \
+                 that has the uid now cannot commit it: give the uid back to the old one until that is shown, or say that it \
+                 may be lost: drop_state({uid:?})"
+            )));
+        }
+        tracing::warn!(operator = %uid, many, "restoring drops what a sink has written and not shown, as it was told to");
         Ok(())
     }
 }

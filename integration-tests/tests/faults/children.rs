@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{full_disk, restarts, terminated, waiting};
+use crate::{full_disk, ledger, restarts, terminated, waiting};
 
 /// What a child is to do: its presence makes a child of this program.
 const DO: &str = "WEIR_FAULTS_TEST";
@@ -25,6 +25,7 @@ fn as_a_child() {
     let folder = PathBuf::from(std::env::var(IN).unwrap());
     weir_engine::log::init("warn").unwrap();
     match what.split_once(' ').unwrap_or((&what, "")) {
+        ("ledger", _) => ledger::child(folder),
         ("restarts", _) => restarts::child(folder),
         ("terminated", point) => terminated::child(folder, point),
         ("waiting", _) => waiting::child(folder),

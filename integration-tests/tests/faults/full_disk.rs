@@ -1,6 +1,7 @@
 //! A disk that is full: the checkpoint says so, the job goes on or fails as it was told to, and with space again all is well.
 //!
-//! The disk is a small one in memory that only a child process sees. Where none can be made that way the tests say so loudly.
+//! The disk is a small one in memory that only a child process sees. Where none can be made that way the tests fail,
+//! unless they may be skipped (`WEIR_MAY_SKIP`).
 
 use std::fs;
 use std::io::Write;
@@ -117,7 +118,7 @@ fn on_a_small_disk(what: &str, how: &str) {
         assert!(none, "{all}");
         last = Some(all);
     }
-    eprintln!("SKIPPED: a full disk is not tested, since no small one can be made here: {last:?}");
+    weir_integration_tests::skipped("a full disk", &format!("no small one can be made: {last:?}"));
 }
 
 #[test]

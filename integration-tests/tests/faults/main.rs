@@ -7,6 +7,7 @@ mod children;
 mod clocks;
 mod damaged;
 mod full_disk;
+mod ledger;
 mod locals;
 mod rescale;
 mod restarts;

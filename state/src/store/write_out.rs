@@ -53,7 +53,7 @@ impl Store {
         fail_point!("store::before_freeze", |_| Err(StateError::Backend {
             doing: "freeze",
             folder: folder.to_owned(),
-            source: "a fail point".into(),
+            source: "fail point store::before_freeze".into(),
         }));
         if self.tables().is_empty() { Ok(Vec::new()) } else { backend.freeze(folder) }
     }

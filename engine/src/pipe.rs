@@ -1,4 +1,5 @@
-//! How a chain of operators is typed while it is written and linked when it is deployed: one concrete type end to end.
+//! How a chain of operators is typed while it is written and linked when it is deployed: one concrete type end to end
+//! (over 400 lines: a trait of every signal, and its one stage).
 // HOT: `Fused::emit` is the record path. No allocation, lock, log, clock or `dyn` here.
 
 use std::any::Any;
@@ -89,6 +90,13 @@ pub trait Stage<In>: Collector<In> + Send + 'static {
     /// # Errors
     /// As for `open`.
     fn end(&mut self, kind: EndKind) -> Result<()>;
+    /// Freezes once more what was frozen at the end: that could not be written.
+    ///
+    /// # Errors
+    /// As for `open`.
+    fn freeze_last(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// Always called last, also for stages whose `open` failed or was never reached.
     fn close(&mut self, outcome: Closing);
 }
@@ -327,6 +335,11 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
         self.snapshot(Barrier::LAST)?;
         self.op.sides().map_or(Ok(()), |s| s.end(kind))?;
         self.next.end(kind)
+    }
+
+    fn freeze_last(&mut self) -> Result<()> {
+        self.snapshot(Barrier::LAST)?;
+        self.next.freeze_last()
     }
 
     fn notice(&mut self, notice: Notice) -> Result<()> {

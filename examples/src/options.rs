@@ -39,11 +39,14 @@ pub struct Common {
     #[arg(long, default_value_t = 1_000, value_name = "MS")]
     pub checkpoint_every: u64,
     /// Begins anew, whatever checkpoints there are.
-    #[arg(long, conflicts_with = "savepoint")]
+    #[arg(long, conflicts_with_all = ["savepoint", "checkpoint"])]
     pub fresh: bool,
     /// Begins from this savepoint: its name, or the path or URL of its folder.
     #[arg(long, value_name = "SAVEPOINT")]
     pub savepoint: Option<String>,
+    /// Begins from the checkpoint of this number, though there may be a newer one: sinks show again what came after it.
+    #[arg(long, value_name = "ID", conflicts_with = "savepoint")]
+    pub checkpoint: Option<u64>,
     /// State of an operator (uid), or of one of its tables (uid/table), that may be dropped when the job begins from a
     /// checkpoint.
     #[arg(long, value_name = "UID")]
@@ -51,6 +54,9 @@ pub struct Common {
     /// Starts although the process has died too often of late.
     #[arg(long)]
     pub forgive_restarts: bool,
+    /// Takes the job from a process that is known to be gone, without waiting until its lease runs out.
+    #[arg(long)]
+    pub break_lease: bool,
     /// The most memory that the process plans with, in MiB [default: the lowest of the cgroup's limit, ulimit -v and the machine's memory].
     #[arg(long, value_name = "MIB")]
     pub memory: Option<u64>,
@@ -83,20 +89,25 @@ impl Common {
             None if self.savepoint.is_some() => {
                 bail!("--savepoint needs --checkpoints: where the job's own go")
             }
+            None if self.checkpoint.is_some() => {
+                bail!("--checkpoint needs --checkpoints: where it is")
+            }
             None => Ok(job),
         }
     }
 
     fn checkpoints(&self, url: &str) -> Checkpoints {
-        let start = match &self.savepoint {
-            Some(savepoint) => StartFrom::Savepoint(savepoint.clone()),
-            None if self.fresh => StartFrom::Fresh,
-            None => StartFrom::Latest,
+        let start = match (&self.savepoint, self.checkpoint) {
+            (Some(savepoint), _) => StartFrom::Savepoint(savepoint.clone()),
+            (None, Some(id)) => StartFrom::Checkpoint(id),
+            (None, None) if self.fresh => StartFrom::Fresh,
+            (None, None) => StartFrom::Latest,
         };
         let checkpoints = Checkpoints::to(url)
             .every(Duration::from_millis(self.checkpoint_every))
             .start_from(start)
-            .forgive_restarts(self.forgive_restarts);
+            .forgive_restarts(self.forgive_restarts)
+            .break_lease(self.break_lease);
         self.drop_state.iter().fold(checkpoints, |all, uid| all.drop_state(uid))
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use weir_state::checkpoint::{
-    Bandwidth, CheckpointError, CheckpointStore, Kind, Lease, Manifest, Saved, StoreOptions, allow,
+    Bandwidth, BegunFrom, CheckpointError, CheckpointStore, Kind, Lease, Manifest, Reached, Saved,
+    StoreOptions, allow,
 };
 
 use super::config::{Checkpoints, StartFrom};
@@ -25,6 +26,8 @@ pub(crate) struct Begun {
     pub(crate) attempt: AttemptId,
     /// In words.
     pub(crate) said: String,
+    /// What the process before began from.
+    pub(super) before: Option<BegunFrom>,
 }
 
 /// What a process that has the lease works with.
@@ -46,7 +49,7 @@ pub(super) async fn begin(config: Checkpoints, job: String, clock: SharedClock) 
         ..StoreOptions::default()
     };
     let store = CheckpointStore::open(&config.url, &job, options).await.map_err(|e| chain(&e))?;
-    let lease = Lease::acquire(&store, &format!("job {job:?}"), LEASE).await.map_err(|e| chain(&e))?;
+    let lease = take_lease(&store, &format!("job {job:?}"), config.break_lease).await?;
     // From now on: whatever the storage takes for what follows, nobody is to think that this process is gone.
     let keeping = tokio::spawn({
         let lease = lease.clone();
@@ -61,6 +64,22 @@ pub(super) async fn begin(config: Checkpoints, job: String, clock: SharedClock) 
             Err(reason)
         }
     }
+}
+
+/// Takes the lease, away from whoever has it if that is wanted.
+async fn take_lease(store: &CheckpointStore, owner: &str, break_it: bool) -> Result<Lease, String> {
+    let taken = match Lease::acquire(store, owner, LEASE).await {
+        Err(held @ CheckpointError::Held { .. }) if break_it => {
+            tracing::warn!("the lease is broken, as told: {}", chain(&held));
+            Lease::break_held(store, owner).await.map_err(|e| chain(&e))?;
+            Lease::acquire(store, owner, LEASE).await
+        }
+        taken => taken,
+    };
+    taken.map_err(|e| match e {
+        CheckpointError::Held { .. } => format!("{} (Checkpoints::break_lease, or --break-lease)", chain(&e)),
+        e => chain(&e),
+    })
 }
 
 /// Gives the lease back, unless somebody else has the job. If that cannot be written down it looks like a death.
@@ -97,11 +116,20 @@ async fn begin_under(
     }
     let from = match &config.start {
         StartFrom::Fresh => None,
-        StartFrom::Latest => newest_of_all(store).await.map_err(said)?,
+        StartFrom::Latest => latest(store, lease).await.map_err(said)?,
         StartFrom::Checkpoint(id) => Some(store.load(*id).await.map_err(said)?),
         StartFrom::Savepoint(name) => Some(store.load_savepoint(name).await.map_err(said)?),
     };
-    let next = store.next_id().await.map_err(said)?;
+    // A savepoint of another job counts from elsewhere: what comes after it has greater numbers all the same.
+    let after = from.as_ref().map_or(0, |saved| saved.manifest().id) + 1;
+    let next = store.next_id().await.map_err(said)?.max(after);
+    from.iter().for_each(|saved| lease.reach(reached_by(saved)));
+    let named = match &config.start {
+        StartFrom::Savepoint(name) => Some(name.clone()),
+        _ => None,
+    };
+    let begun = from.as_ref().map(|saved| Reached { id: saved.manifest().id, savepoint: named });
+    let before = lease.begin(Some(BegunFrom { from: begun, next }));
     let newest = store.list().await.map_err(said)?.last().copied();
     let attempt = match newest {
         Some(key) => store.load(key.id).await.map(|s| s.manifest().attempt).unwrap_or(key.id),
@@ -120,7 +148,7 @@ async fn begin_under(
                 ago(m.completed_ms)
             )
         }
-        None if config.start == StartFrom::Fresh => {
+        None if config.start == StartFrom::Fresh || newest.is_some() => {
             format!("anew, as told; checkpoints go to {}", config.url)
         }
         None => format!("anew: there is no checkpoint in {} yet", config.url),
@@ -130,20 +158,82 @@ async fn begin_under(
     lease.renew().await.map_err(said)?;
     let manifest = from.as_ref().map(|saved| Arc::new(saved.manifest().clone()));
     let attempt = AttemptId(u32::try_from(attempt).unwrap_or(u32::MAX));
-    Ok((from, Begun { manifest, next, attempt, said: words }))
+    Ok((from, Begun { manifest, next, attempt, said: words, before }))
 }
 
 /// The newest checkpoint or savepoint: a job that was stopped with a savepoint goes on from there, since its sinks have
 /// committed what is in it.
 pub(super) async fn newest_of_all(store: &CheckpointStore) -> Result<Option<Saved>, CheckpointError> {
-    let mut newest = store.latest().await?;
-    for name in store.savepoints().await? {
-        let saved = store.load_savepoint(&name).await?;
-        if newest.as_ref().is_none_or(|n| n.manifest().id < saved.manifest().id) {
-            newest = Some(saved);
+    let (checkpoint, savepoint) = (store.latest().await?, store.newest_savepoint().await?);
+    Ok(checkpoint.into_iter().chain(savepoint).max_by_key(|saved| saved.manifest().id))
+}
+
+/// Where a plain start begins: the newest one, unless a newer one is known to have been and is not there any more. A process that
+/// completed none is followed from where it was told to begin.
+async fn latest(store: &CheckpointStore, lease: &Lease) -> Result<Option<Saved>, CheckpointError> {
+    let newest = newest_of_all(store).await?;
+    let id = newest.as_ref().map_or(0, |saved| saved.manifest().id);
+    let begun = lease.record().begun.filter(|begun| id < begun.next);
+    // Unless it completed one, which is gone.
+    if let Some(BegunFrom { from, next }) = begun
+        && store.reached_after(next.saturating_sub(1), lease).await?.is_none()
+    {
+        match from {
+            Some(from) if from.id == id => return Ok(newest),
+            Some(from) => {
+                let again = match &from.savepoint {
+                    Some(savepoint) => store.load_savepoint(savepoint).await,
+                    None => store.load(from.id).await,
+                };
+                match again {
+                    Ok(saved) => {
+                        tracing::warn!(
+                            "the process before began from {from} and completed no checkpoint: so does this one"
+                        );
+                        return Ok(Some(saved));
+                    }
+                    Err(e) if from.id < id => return Err(e),
+                    // It is newer than what is there: see below.
+                    Err(error) => tracing::warn!(%error, "what the process before began from cannot be had"),
+                }
+            }
+            None if newest.is_some() => {
+                tracing::warn!("the process before began anew and completed no checkpoint: so does this one");
+                return Ok(None);
+            }
+            None => {}
         }
     }
-    Ok(newest)
+    match store.reached_after(id, lease).await? {
+        Some(reached) => Err(gone(store, &reached, newest.as_ref())),
+        None => Ok(newest),
+    }
+}
+
+/// What a life that begins from this will have sinks commit.
+pub(super) fn reached_by(saved: &Saved) -> Reached {
+    let manifest = saved.manifest();
+    let savepoint = (manifest.kind == Kind::Savepoint).then(|| saved.place());
+    Reached { id: manifest.id, savepoint }
+}
+
+/// The refusal to begin from an older one than the job had come to.
+pub(super) fn gone(store: &CheckpointStore, reached: &Reached, newest: Option<&Saved>) -> CheckpointError {
+    let accept = "StartFrom::Savepoint, or --savepoint; StartFrom::Fresh, or --fresh";
+    let newest = match newest.map(reached_by) {
+        None => format!("none ({accept})"),
+        Some(newest @ Reached { savepoint: Some(_), .. }) => format!("{newest} ({accept})"),
+        Some(newest) => {
+            let id = newest.id;
+            format!("{newest} (StartFrom::Checkpoint({id}), or --checkpoint {id}; {accept})")
+        }
+    };
+    CheckpointError::Gone {
+        job: store.job().to_owned(),
+        gone: reached.to_string(),
+        newest,
+        url: store.url().to_owned(),
+    }
 }
 
 /// Seconds since the epoch say little to people; a date would need a calendar.

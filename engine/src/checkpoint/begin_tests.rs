@@ -62,6 +62,119 @@ fn a_start_that_is_refused_is_no_death_of_the_process() {
     });
 }
 
+/// Takes a checkpoint without state.
+async fn take(store: &CheckpointStore, lease: &Lease, id: u64) {
+    let pending = store.begin(id);
+    let manifest = pending.manifest(Vec::new());
+    store.publish(&pending, manifest, lease).await.unwrap();
+}
+
+/// Somebody deletes the manifest.
+fn lose(url: &str, id: u64) {
+    let folder = std::path::Path::new(url).join("job").join("checkpoints");
+    let begins = format!("{id:010}-");
+    let own = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with(&begins);
+    let lost = std::fs::read_dir(folder).unwrap().flatten().find(own).unwrap();
+    std::fs::remove_file(lost.path()).unwrap();
+}
+
+#[test]
+fn a_newest_checkpoint_that_is_gone_is_not_passed_over() {
+    with_folder(async |url| {
+        let store = CheckpointStore::open(&url, "job", StoreOptions::default()).await.unwrap();
+        let lease = Lease::acquire(&store, "first", LEASE).await.unwrap();
+        for id in 1..=3 {
+            take(&store, &lease, id).await;
+            lease.reach(Reached { id, savepoint: None });
+        }
+        lease.release().await.unwrap();
+        lose(&url, 3);
+        let refused = open(Checkpoints::to(&url)).await.err().expect("the newest is gone");
+        let told = ["checkpoint 3 of job 'job' was complete", "there is checkpoint 2", "--checkpoint 2"];
+        assert!(told.iter().all(|told| refused.contains(told)), "{refused}");
+        let named = Checkpoints::to(&url).start_from(StartFrom::Checkpoint(2));
+        let (storage, begun) = open(named).await.unwrap();
+        assert_eq!((begun.manifest.map(|m| m.id), begun.next), (Some(2), 4));
+        storage.close(false).await;
+        let (storage, begun) = open(Checkpoints::to(&url)).await.unwrap();
+        assert_eq!(
+            (begun.manifest.map(|m| m.id), begun.next),
+            (Some(2), 4),
+            "as the process before was told"
+        );
+        storage.close(false).await;
+        let (storage, begun) = open(Checkpoints::to(&url).start_from(StartFrom::Fresh)).await.unwrap();
+        assert_eq!((begun.manifest.is_none(), begun.next), (true, 4));
+        storage.close(false).await;
+        let (storage, begun) = open(Checkpoints::to(&url)).await.unwrap();
+        assert!(begun.manifest.is_none(), "sinks have thrown away what older ones name");
+        take(&storage.store, &storage.lease, 4).await;
+        storage.close(false).await;
+        let (storage, begun) = open(Checkpoints::to(&url)).await.unwrap();
+        assert_eq!(begun.manifest.map(|m| m.id), Some(4));
+        // The same between two lives of one process.
+        for id in 5..=6 {
+            let own = storage.clone();
+            let (tell, told) = tokio::sync::oneshot::channel();
+            let id = crate::ids::CheckpointId(id);
+            own.clone().begin_checkpoint(id, None).await.unwrap();
+            let manifest = own.store.begin(id.0).manifest(Vec::new());
+            own.publish(id, manifest, move |outcome, _| tell.send(outcome).unwrap());
+            assert_eq!(told.await.unwrap(), super::super::storage::Publication::Done);
+        }
+        assert_eq!(storage.clone().newest().await.unwrap().map(|m| m.id), Some(6));
+        lose(&url, 6);
+        let newest = storage.clone().newest().await;
+        assert!(matches!(&newest, Err(NotFound::Gone(why)) if why.contains("checkpoint 6")), "{newest:?}");
+        storage.close(false).await;
+    });
+}
+
+#[test]
+fn a_savepoint_that_a_life_began_from_is_missed_and_one_that_nobody_needs_is_not() {
+    with_folder(async |url| {
+        let store = CheckpointStore::open(&url, "job", StoreOptions::default()).await.unwrap();
+        let lease = Lease::acquire(&store, "first", LEASE).await.unwrap();
+        take(&store, &lease, 1).await;
+        let save = async |id: u64, name: &str, lease: &Lease| {
+            let pending = store.begin_savepoint(id, name).await.unwrap();
+            let manifest = pending.manifest(Vec::new());
+            store.publish(&pending, manifest, lease).await.unwrap();
+        };
+        save(2, "asked-for", &lease).await;
+        let folder = |name: &str| std::path::Path::new(&url).join("job").join("savepoints").join(name);
+        std::fs::remove_dir_all(folder("asked-for")).unwrap();
+        save(3, "again", &lease).await;
+        lease.release().await.unwrap();
+        let (storage, begun) = open(Checkpoints::to(&url)).await.unwrap();
+        assert_eq!(begun.manifest.map(|m| m.id), Some(3), "sinks commit what it holds");
+        storage.close(false).await;
+        let moved = std::path::Path::new(&url).join("moved");
+        std::fs::rename(folder("again"), &moved).unwrap();
+        let refused = open(Checkpoints::to(&url)).await.err().expect("it is not where it was");
+        assert!(refused.contains("again") && refused.contains("(checkpoint 3)"), "{refused}");
+        let there = StartFrom::Savepoint(moved.display().to_string());
+        for start in [there, StartFrom::Latest] {
+            let (storage, begun) = open(Checkpoints::to(&url).start_from(start)).await.unwrap();
+            assert_eq!((begun.manifest.map(|m| m.id), begun.next), (Some(3), 4));
+            storage.close(false).await;
+        }
+    });
+}
+
+#[test]
+fn a_lease_is_broken_only_when_that_is_wanted() {
+    with_folder(async |url| {
+        let (first, _) = open(Checkpoints::to(&url)).await.unwrap();
+        let refused = open(Checkpoints::to(&url)).await.err().expect("the first one has the job");
+        assert!(refused.contains("is being run by") && refused.contains("--break-lease"), "{refused}");
+        let (second, _) = open(Checkpoints::to(&url).break_lease(true)).await.unwrap();
+        assert!(matches!(first.clone().newest().await, Err(NotFound::Fenced(_))));
+        second.close(false).await;
+        first.close(false).await;
+    });
+}
+
 #[test]
 fn snapshots_are_written_while_the_storage_holds_every_thread_that_waits_for_it() {
     with_folder(async |url| {

@@ -13,7 +13,8 @@ use crate::memory::Footprint;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StartFrom {
-    /// The newest complete checkpoint or savepoint of the job, if there is one.
+    /// The newest complete checkpoint or savepoint of the job, if there is one. Refused when a newer one was complete and is not there any
+    /// more: name an older one, then, or say [`StartFrom::Fresh`].
     #[default]
     Latest,
     /// Nothing: checkpoints that are there are left alone until the first one of this life is complete.
@@ -53,6 +54,7 @@ pub struct Checkpoints {
     pub(crate) restarts: u32,
     pub(crate) restarts_within: Duration,
     pub(crate) forgive_restarts: bool,
+    pub(crate) break_lease: bool,
 }
 
 impl Checkpoints {
@@ -78,6 +80,7 @@ impl Checkpoints {
             restarts: 10,
             restarts_within: Duration::from_secs(600),
             forgive_restarts: false,
+            break_lease: false,
         }
     }
 
@@ -91,7 +94,7 @@ impl Checkpoints {
             .lowered_by("Checkpoints::parallel_uploads")
     }
 
-    /// The time from the end of one to the beginning of the next. One is in flight at a time.
+    /// The time from the end of one to the beginning of the next. One is in flight at a time; a savepoint is written beside them.
     #[must_use]
     pub fn every(mut self, time: Duration) -> Self {
         self.every = time;
@@ -105,7 +108,7 @@ impl Checkpoints {
         self
     }
 
-    /// How long one may take before it is given up.
+    /// How long one may take before it is given up, a savepoint included.
     #[must_use]
     pub fn timeout(mut self, time: Duration) -> Self {
         self.timeout = time;
@@ -176,6 +179,14 @@ impl Checkpoints {
     #[must_use]
     pub fn forgive_restarts(mut self, yes: bool) -> Self {
         self.forgive_restarts = yes;
+        self
+    }
+
+    /// Takes the job from a process that is known to be gone, on another machine for instance, without waiting until its lease runs
+    /// out. Should it live all the same, it is refused at its next checkpoint and ends; until then both run.
+    #[must_use]
+    pub fn break_lease(mut self, yes: bool) -> Self {
+        self.break_lease = yes;
         self
     }
 }

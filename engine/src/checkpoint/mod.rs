@@ -2,7 +2,9 @@
 
 mod begin;
 mod config;
+mod cuts;
 mod env;
+mod local;
 mod restore;
 mod storage;
 mod waits;
@@ -10,6 +12,7 @@ mod writer;
 
 pub use config::{Checkpoints, StartFrom, StateBackend};
 pub(crate) use env::{RestoreFrom, StateEnv, job_folders, life_folder};
+pub(crate) use local::LocalFolders;
 pub(crate) use restore::{check, without_other_kinds};
 pub(crate) use storage::{NotFound, Publication, Storage};
 pub(crate) use waits::Waits;

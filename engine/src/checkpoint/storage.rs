@@ -1,11 +1,11 @@
-//! A job's checkpoint storage as the engine uses it: opened under a lease, with threads of its own, one checkpoint at a time
-//! (over 400 lines: the steps share one state behind one lock, and are read in the order they happen).
+//! A job's checkpoint storage as the engine uses it: opened under a lease, with threads of its own, one checkpoint at a time and a
+//! savepoint beside it (over 400 lines: the steps share one state behind one lock, and are read in the order they happen).
 
 use std::collections::HashMap;
-use std::fs;
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use weir_state::checkpoint::{
-    AttemptRecord, CheckpointError, CheckpointStore, FileProgress, Kind, Lease, Manifest, Part, Pending,
-    Saved, UploadReport,
+    AttemptRecord, BegunFrom, CheckpointError, CheckpointStore, FileProgress, Kind, Lease, Manifest, Part,
+    Pending, Reached, Saved, UploadReport,
 };
 use weir_state::store::LocalPart;
 
-use super::begin::{Begun, Opened, begin, give_back, newest_of_all};
+use super::begin::{Begun, Opened, begin, give_back, gone, newest_of_all, reached_by};
 use super::config::Checkpoints;
-use super::env::{folder_name, is_past_life};
+use super::cuts::local_copies;
+use super::local::LocalFolders;
 use super::waits::Waits;
 use crate::error::{Result as TaskResult, TaskError};
 use crate::ids::CheckpointId;
@@ -33,6 +34,8 @@ pub(super) const STORAGE_WAITERS: usize = 8;
 pub(super) const STORAGE_WRITERS: usize = 3;
 /// How long a clean end may wait for the lease to be given back.
 const CLOSING: Duration = Duration::from_secs(5);
+/// How long it may wait for local files to be removed.
+const CLEARING: Duration = Duration::from_secs(60);
 
 /// What became of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,30 +56,42 @@ pub(crate) enum NotFound {
     Failed(String),
     /// Another process has the job: this one must end.
     Fenced(String),
+    /// The newest one is not there any more: the job must not go on from an older one unasked.
+    Gone(String),
 }
 
-/// The checkpoint in the making.
-enum Making {
-    None,
+/// A checkpoint in the making.
+pub(super) enum Making {
     /// A savepoint's folder is being looked at.
-    Opening(CheckpointId),
-    Open(CheckpointId, Pending),
+    Opening,
+    Open(Pending),
 }
 
-struct Flight {
-    making: Making,
+/// A manifest on its way.
+struct Publishing {
+    task: JoinHandle<()>,
+    /// Of a savepoint: it may take as long as it likes.
+    savepoint: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Flight {
+    pub(super) making: HashMap<CheckpointId, Making>,
     /// What everybody's last part is for, when the job is being stopped with a savepoint.
     stop_with: Option<String>,
-    savepoint: Option<(CheckpointId, String)>,
+    /// Those of the attempt at hand that are savepoints, by name.
+    savepoints: HashMap<CheckpointId, String>,
     /// What the attempt at hand begins from.
     from: Option<Saved>,
     completed: Option<CheckpointId>,
+    /// The newest that sinks of this process have committed, or that one of its lives began from.
+    reached: Option<u64>,
     /// The parts of the newest checkpoint that this process completed or began from.
     previous: HashMap<(String, usize), Part>,
-    publishing: Option<JoinHandle<()>>,
+    publishing: Vec<Publishing>,
     /// The folder of the life at hand, in each of the job's.
-    life: String,
-    folders: Vec<PathBuf>,
+    pub(super) life: String,
+    pub(super) local: Arc<LocalFolders>,
 }
 
 /// The threads that drive uploads, those that wait for the storage, and those that write snapshots.
@@ -118,17 +133,21 @@ impl Drop for Threads {
 pub(crate) struct Storage {
     /// Gone once the job is over.
     threads: Mutex<Option<Threads>>,
-    handle: Handle,
-    writers: Handle,
-    store: CheckpointStore,
-    lease: Lease,
+    pub(super) handle: Handle,
+    pub(super) writers: Handle,
+    pub(super) store: CheckpointStore,
+    pub(super) lease: Lease,
     /// Renews the lease, and ends when another process has the job.
     keeping: Mutex<Option<JoinHandle<CheckpointError>>>,
     config: Checkpoints,
     /// Checkpoints from this number on are this process's own.
     first: u64,
+    /// What the process before began from.
+    before: Option<BegunFrom>,
     flight: Mutex<Flight>,
     opened: Notify,
+    /// Local files of other lives are being removed.
+    pub(super) forgetting: AtomicBool,
 }
 
 impl Storage {
@@ -152,18 +171,10 @@ impl Storage {
                     keeping: Mutex::new(Some(keeping)),
                     config,
                     first: begun.next,
-                    flight: Mutex::new(Flight {
-                        making: Making::None,
-                        stop_with: None,
-                        savepoint: None,
-                        previous: HashMap::new(),
-                        from,
-                        completed: None,
-                        publishing: None,
-                        life: String::new(),
-                        folders: Vec::new(),
-                    }),
+                    before: begun.before.clone(),
+                    flight: Mutex::new(Flight { from, ..Flight::default() }),
                     opened: Notify::new(),
+                    forgetting: AtomicBool::new(false),
                 });
                 Ok((storage, begun))
             }
@@ -172,7 +183,7 @@ impl Storage {
         }
     }
 
-    fn flight(&self) -> MutexGuard<'_, Flight> {
+    pub(super) fn flight(&self) -> MutexGuard<'_, Flight> {
         self.flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -202,12 +213,20 @@ impl Storage {
         std::future::pending().await
     }
 
-    /// An attempt begins; its local files lie in `life`, in each of `folders`.
-    pub(crate) fn begin_attempt(&self, life: String, folders: Vec<PathBuf>) {
+    /// The job does not begin after all: nothing was done to what sinks have prepared.
+    pub(crate) fn refused(&self) {
+        drop(self.lease.begin(self.before.clone()));
+    }
+
+    /// An attempt begins; its local files lie in `life`, in each of the folders.
+    pub(crate) fn begin_attempt(&self, life: String, local: Arc<LocalFolders>) {
         let mut flight = self.flight();
         flight.life = life;
-        flight.folders = folders;
-        flight.making = Making::None;
+        flight.local = local;
+        flight.making.clear();
+        flight.savepoints.clear();
+        // As long as this life has none of its own, a restart takes what it was restored from.
+        flight.completed = None;
         // What was restored need not be uploaded again, as far as its files are still the same by then.
         flight.previous = flight.from.as_ref().map_or_else(HashMap::new, parts_of);
     }
@@ -222,13 +241,13 @@ impl Storage {
         match &savepoint {
             None => {
                 let pending = self.store.begin(id.0);
-                self.flight().making = Making::Open(id, pending);
+                self.flight().making.insert(id, Making::Open(pending));
                 self.opened.notify_waiters();
             }
             Some(name) => {
                 let mut flight = self.flight();
-                flight.making = Making::Opening(id);
-                flight.savepoint = Some((id, name.clone()));
+                flight.making.insert(id, Making::Opening);
+                flight.savepoints.insert(id, name.clone());
             }
         }
         async move {
@@ -245,19 +264,17 @@ impl Storage {
         let begun = begun.map_err(|e| e.to_string()).and_then(|b| b.map_err(|e| chain(&e)));
         let mut flight = self.flight();
         let outcome = match begun {
-            Ok(pending) if matches!(flight.making, Making::Opening(open) if open == id) => {
-                flight.making = Making::Open(id, pending);
+            Ok(pending) if flight.making.contains_key(&id) => {
+                flight.making.insert(id, Making::Open(pending));
                 Ok(())
             }
+            // It has been given up since.
             Ok(pending) => {
                 pending.discard();
                 return Err(format!("checkpoint {id} is over"));
             }
             Err(reason) => {
-                // Another one may have begun since.
-                if matches!(flight.making, Making::Opening(open) if open == id) {
-                    flight.making = Making::None;
-                }
+                flight.making.remove(&id);
                 Err(reason)
             }
         };
@@ -281,7 +298,7 @@ impl Storage {
     pub(crate) fn is_savepoint(&self, id: CheckpointId) -> bool {
         let flight = self.flight();
         let last = id == crate::Barrier::LAST.checkpoint && flight.stop_with.is_some();
-        last || flight.savepoint.as_ref().is_some_and(|(of, _)| *of == id)
+        last || flight.savepoints.contains_key(&id)
     }
 
     /// Waits for the checkpoint to be open for uploads; none when it is over. Holds no thread meanwhile: to open a savepoint
@@ -291,10 +308,9 @@ impl Storage {
             // Before the look: what is told right after it is not missed.
             let mut told = pin!(self.opened.notified());
             told.as_mut().enable();
-            match &self.flight().making {
-                Making::Open(open, pending) if *open == id => return Some(pending.clone()),
-                Making::Opening(opening) if *opening == id => {}
-                _ => return None,
+            match self.flight().making.get(&id)? {
+                Making::Open(pending) => return Some(pending.clone()),
+                Making::Opening => {}
             }
             told.await;
         }
@@ -313,12 +329,9 @@ impl Storage {
         report.map_err(|e| chain(&e))
     }
 
-    /// Files on their way to storage, the one longest in its phase first.
-    pub(crate) fn uploading(&self) -> Vec<FileProgress> {
-        match &self.flight().making {
-            Making::Open(_, pending) => pending.progress().pending(),
-            Making::None | Making::Opening(_) => Vec::new(),
-        }
+    /// Files of a checkpoint on their way to storage, the one longest in its phase first.
+    pub(crate) fn uploading(&self, id: CheckpointId) -> Vec<FileProgress> {
+        self.open_pending(id).map_or_else(Vec::new, |pending| pending.progress().pending())
     }
 
     /// Publishes the manifest. `tell` hears what became of it.
@@ -332,11 +345,19 @@ impl Storage {
             return tell(Publication::Failed(format!("checkpoint {id} is over")), None);
         };
         let own = self.clone();
+        let (savepoint, stops_with) = {
+            let flight = self.flight();
+            (flight.savepoints.get(&id).cloned(), flight.stop_with.clone())
+        };
+        let is_savepoint = savepoint.is_some();
+        // Sinks commit it, but for a savepoint that somebody asked for and may remove.
+        let commits = savepoint.is_none() || savepoint == stops_with;
+        let reaches = commits.then_some(Reached { id: id.0, savepoint });
         let task = self.handle.spawn(async move {
             match own.store.publish(&pending, manifest, &own.lease).await {
                 Ok(saved) => {
                     let manifest = Arc::new(saved.manifest().clone());
-                    own.published(id, saved);
+                    own.published(id, saved, reaches);
                     tell(Publication::Done, Some(manifest));
                     own.tidy().await;
                 }
@@ -348,28 +369,38 @@ impl Storage {
                 }
             }
         });
-        self.flight().publishing = Some(task);
+        let publishing = &mut self.flight().publishing;
+        publishing.retain(|publishing| !publishing.task.is_finished());
+        publishing.push(Publishing { task, savepoint: is_savepoint });
     }
 
     fn open_pending(&self, id: CheckpointId) -> Option<Pending> {
-        match &self.flight().making {
-            Making::Open(open, pending) if *open == id => Some(pending.clone()),
-            _ => None,
+        match self.flight().making.get(&id)? {
+            Making::Open(pending) => Some(pending.clone()),
+            Making::Opening => None,
         }
     }
 
-    fn published(&self, id: CheckpointId, saved: Saved) {
+    fn published(&self, id: CheckpointId, saved: Saved, reaches: Option<Reached>) {
         let mut flight = self.flight();
-        flight.making = Making::None;
+        flight.making.remove(&id);
+        if let Some(reached) = reaches {
+            flight.reached = flight.reached.max(Some(id.0));
+            self.lease.reach(reached);
+        }
         if saved.manifest().kind == Kind::Checkpoint {
             flight.completed = Some(id);
             flight.previous = parts_of(&saved);
             flight.from = Some(saved);
+        } else {
+            drop(flight);
+            // A whole copy of the state, for the upload alone.
+            self.forget_cuts(id);
         }
     }
 
     /// Old checkpoints go; what cannot be removed now goes another time.
-    async fn tidy(&self) {
+    async fn tidy(self: &Arc<Self>) {
         match self.store.retain(self.config.retain, &self.lease).await {
             Ok(deleted) if !deleted.unreadable.is_empty() => {
                 tracing::warn!(unreadable = ?deleted.unreadable, "old checkpoints are kept: some manifests cannot be read");
@@ -386,32 +417,13 @@ impl Storage {
         self.forget_other_lives();
     }
 
-    /// Local files of lives before this one: once this one has a checkpoint of its own nobody needs them. Those of a life after
-    /// it are somebody else's, who has overtaken this process without its knowing yet.
-    fn forget_other_lives(&self) {
-        let (life, folders) = {
-            let flight = self.flight();
-            (flight.life.clone(), flight.folders.clone())
-        };
-        for entry in folders.iter().flat_map(|f| fs::read_dir(f).into_iter().flatten().flatten()) {
-            if entry.file_name().to_str().is_some_and(|n| is_past_life(n, &life)) {
-                // What cannot be removed is found again after the next checkpoint.
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
-    }
-
     /// The checkpoint is given up.
     pub(crate) fn give_up(&self, id: CheckpointId) {
-        let mut flight = self.flight();
-        let making = std::mem::replace(&mut flight.making, Making::None);
-        match making {
-            Making::Open(open, pending) if open == id => pending.discard(),
-            Making::Opening(open) if open == id => {}
-            other => flight.making = other,
+        if let Some(Making::Open(pending)) = self.flight().making.remove(&id) {
+            pending.discard();
         }
-        drop(flight);
         self.opened.notify_waiters();
+        self.forget_cuts(id);
     }
 
     /// The newest checkpoint or savepoint, as the storage tells: a manifest may be there although nobody heard of it. One that
@@ -421,25 +433,40 @@ impl Storage {
     /// # Errors
     /// The storage fails; or, said apart, another process has the job.
     pub(crate) async fn newest(self: Arc<Self>) -> Result<Option<Arc<Manifest>>, NotFound> {
-        let publishing = self.flight().publishing.take();
-        if let Some(publishing) = publishing {
-            // Its outcome is in storage.
-            let _ = publishing.await;
+        let publishing = std::mem::take(&mut self.flight().publishing);
+        for Publishing { task, savepoint } in publishing {
+            if savepoint && !task.is_finished() {
+                // It is not waited for: if it is not there by then, it does not count when it is.
+                self.lease.doubt();
+            } else {
+                // Its outcome is in storage.
+                let _ = task.await;
+            }
         }
         let own = self.clone();
         let found = self.handle.spawn(async move {
-            let newest = newest_of_all(&own.store).await?;
+            // What may still land must not count once the job has begun from an older one.
+            own.lease.settle(&own.store).await?;
+            let newest = newest_of_all(&own.store).await?.filter(|saved| saved.manifest().id >= own.first);
+            let reached = own.flight().reached;
+            if let Some(reached) = reached.filter(|id| newest.as_ref().is_none_or(|n| n.manifest().id < *id))
+            {
+                return Err(gone(&own.store, &Reached { id: reached, savepoint: None }, newest.as_ref()));
+            }
+            newest.iter().for_each(|saved| own.lease.reach(reached_by(saved)));
             // What a life does first, sinks throwing away what no checkpoint names, must not be done to another process's.
             own.lease.renew().await?;
-            Ok::<_, CheckpointError>(newest.filter(|saved| saved.manifest().id >= own.first))
+            Ok::<_, CheckpointError>(newest)
         });
         let found = found.await.map_err(|e| NotFound::Failed(e.to_string()))?;
-        let found = found.map_err(|e| match e.is_fenced() {
-            true => NotFound::Fenced(chain(&e)),
-            false => NotFound::Failed(chain(&e)),
+        let found = found.map_err(|e| match e {
+            CheckpointError::Fenced { .. } => NotFound::Fenced(chain(&e)),
+            CheckpointError::Gone { .. } => NotFound::Gone(chain(&e)),
+            e => NotFound::Failed(chain(&e)),
         })?;
         let mut flight = self.flight();
         if let Some(saved) = found {
+            flight.reached = flight.reached.max(Some(saved.manifest().id));
             flight.from = Some(saved);
         }
         Ok(flight.from.as_ref().map(|saved| Arc::new(saved.manifest().clone())))
@@ -449,7 +476,7 @@ impl Storage {
     pub(crate) fn download(&self, uid: &str, part: &Part, into: &Path, waits: &Waits) -> TaskResult<()> {
         let (from, folders) = {
             let flight = self.flight();
-            (flight.from.clone(), flight.folders.clone())
+            (flight.from.clone(), flight.local.paths())
         };
         let Some(from) = from else {
             return Err(TaskError::internal("a part was restored of no checkpoint"));
@@ -500,21 +527,22 @@ impl Storage {
     /// The job is over: gives the lease back, removes local files, ends the threads. After anything but a clean end, local
     /// files stay for the next process.
     pub(crate) async fn close(self: Arc<Self>, clean: bool) {
-        let publishing = self.flight().publishing.take();
+        let publishing = std::mem::take(&mut self.flight().publishing);
         let own = self.clone();
         let closing = self.handle.spawn(async move {
-            if let Some(publishing) = publishing {
-                let _ = publishing.await;
+            for Publishing { task, .. } in publishing.into_iter().filter(|p| !p.savepoint) {
+                let _ = task.await;
             }
-            own.store.idle().await;
+            // What hangs must not keep the lease from being given back: whatever lands later does not count.
+            let _ = tokio::time::timeout(CLOSING / 2, own.store.idle()).await;
             give_back(&own.lease).await;
         });
         // Whatever storage does, the job is over.
         let _ = tokio::time::timeout(CLOSING, closing).await;
         if clean {
-            for folder in &self.flight().folders {
-                let _ = fs::remove_dir_all(folder);
-            }
+            let local = self.flight().local.clone();
+            let clearing = self.handle.spawn_blocking(move || local.clear());
+            let _ = tokio::time::timeout(CLEARING, clearing).await;
         }
         drop(self.threads.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -536,15 +564,4 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
         cause = e.source();
     }
     text
-}
-
-/// Folders of files that this machine may still have of the operator, whichever life they are of.
-fn local_copies(folders: &[PathBuf], uid: &str, subtask: usize) -> Vec<PathBuf> {
-    let own = format!("{}-{subtask}", folder_name(uid));
-    let subfolders = |of: PathBuf| fs::read_dir(of).into_iter().flatten().flatten().map(|e| e.path());
-    (folders.iter().cloned())
-        .flat_map(subfolders)
-        .flat_map(|attempt| subfolders(attempt.join(&own)))
-        .filter(|cut| cut.is_dir())
-        .collect()
 }

@@ -11,6 +11,7 @@ use weir_state::checkpoint::UploadReport;
 use weir_state::key_groups_of;
 use weir_state::store::{LocalPart, PartFormat, Snapshot, Store};
 
+use super::cuts::remove_all;
 use super::env::RESTORED;
 use super::storage::{Storage, chain};
 use crate::element::Barrier;
@@ -112,6 +113,7 @@ impl SnapshotWriter for AttemptWriter {
         let (storage, tell, last) = (self.storage.clone(), self.tell.clone(), self.last.clone());
         let (before, end) = self.turn(snapshot.index);
         let (index, barrier) = (snapshot.index, snapshot.barrier);
+        let cuts: Vec<PathBuf> = folders.iter().map(|f| cut_folder(f, barrier.checkpoint)).collect();
         tell(SnapshotNews::Froze { index, barrier });
         self.storage.spawn(async move {
             let own = storage.clone();
@@ -122,14 +124,24 @@ impl SnapshotWriter for AttemptWriter {
             let written = storage.write(move || write(&own, snapshot, folders, key_groups)).await;
             // Only writing takes turns: an upload that hangs must not keep the next snapshot in memory.
             drop(end);
-            tell(match written {
+            let news = match written {
                 Err(reason) => SnapshotNews::Failed { index, barrier, reason },
                 Ok(locals) if barrier == Barrier::LAST => {
                     last.lock().unwrap_or_else(PoisonError::into_inner).insert(index, locals);
                     SnapshotNews::WrittenLast { index }
                 }
                 Ok(locals) => upload(&storage, locals, index, barrier).await,
-            });
+            };
+            if matches!(news, SnapshotNews::Failed { .. }) {
+                // It may have been written after the checkpoint was given up: nobody else knows of these files then. And the last
+                // one is written again, in the same place.
+                let removed = storage.write(move || {
+                    remove_all(cuts);
+                    Ok(())
+                });
+                drop(removed.await);
+            }
+            tell(news);
         });
     }
 
@@ -167,7 +179,7 @@ fn write(
             },
             Some(store) => {
                 let cut = cut_folder(&folder, barrier.checkpoint);
-                forget_older_cuts(&folder, storage.completed());
+                forget_older_cuts(&folder, storage.completed(), &storage.in_the_making());
                 let written = if portable {
                     portable_part(&store, frozen, &cut)
                 } else {
@@ -210,19 +222,20 @@ async fn upload(storage: &Arc<Storage>, locals: Vec<Local>, index: usize, barrie
 const CUT: &str = "cut-";
 
 /// Where the files of a store as of a checkpoint lie.
-fn cut_folder(folder: &Path, checkpoint: CheckpointId) -> PathBuf {
+pub(super) fn cut_folder(folder: &Path, checkpoint: CheckpointId) -> PathBuf {
     folder.join(format!("{CUT}{checkpoint}"))
 }
 
 /// The newest complete one stays: a restart on this machine takes its files instead of downloading them. What the store was
-/// restored from is in that, as far as it is still of use.
-fn forget_older_cuts(folder: &Path, completed: Option<CheckpointId>) {
+/// restored from is in that, as far as it is still of use. Those in the making are being read.
+fn forget_older_cuts(folder: &Path, completed: Option<CheckpointId>, making: &[CheckpointId]) {
     let Some(completed) = completed else { return };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
         let id = name.strip_prefix(CUT).and_then(|id| id.parse::<u64>().ok());
-        if id.is_some_and(|id| id < completed.0) || name.starts_with(RESTORED) {
+        let is_old = |id: u64| id < completed.0 && !making.contains(&CheckpointId(id));
+        if id.is_some_and(is_old) || name.starts_with(RESTORED) {
             // What cannot be removed now is found again at the next checkpoint.
             let _ = fs::remove_dir_all(entry.path());
         }

@@ -1,4 +1,5 @@
-//! One checkpoint after the other as a pure decision: when to trigger, who has answered, when it is complete, when to give up.
+//! One checkpoint after the other, and a savepoint beside them, as a pure decision: when to trigger, who has answered, when one is
+//! complete, when to give up (over 400 lines: one machine, whose answers all read the same few fields).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -85,6 +86,13 @@ struct Pending<P> {
     last_of: Vec<usize>,
 }
 
+impl<P> Pending<P> {
+    /// Somebody asked for it beside the row of checkpoints.
+    fn is_asked_savepoint(&self) -> bool {
+        matches!(self.purpose, Purpose::Savepoint(_))
+    }
+}
+
 /// Follows the checkpoints of one attempt. No I/O, no threads, no clock. `P` is what a task has written.
 #[derive(Debug)]
 pub(crate) struct Checkpoints<P> {
@@ -95,7 +103,9 @@ pub(crate) struct Checkpoints<P> {
     released: Vec<bool>,
     /// Tasks that have frozen for the last time, written or not.
     ended: Vec<bool>,
-    pending: Option<Pending<P>>,
+    /// In the order they were begun: the one whose barrier is on its way, if any, is the last. A savepoint that every task has frozen
+    /// for stands behind nobody and before nobody: it is written beside what comes after it.
+    pending: Vec<Pending<P>>,
     /// When the newest complete one was, or the attempt began.
     completed: Duration,
     ended_at: Duration,
@@ -127,7 +137,7 @@ impl<P: Clone> Checkpoints<P> {
             last: vec![false; tasks],
             released: vec![false; tasks],
             ended: vec![false; tasks],
-            pending: None,
+            pending: Vec::new(),
             completed: now.saturating_sub(aged),
             ended_at: now,
             began: now,
@@ -166,14 +176,32 @@ impl<P: Clone> Checkpoints<P> {
         self.tried || now.saturating_sub(self.began) >= chance
     }
 
-    /// The one in flight: since when, and the tasks that have not frozen, and those that have and not written.
+    /// The one whose barrier is on its way, or a checkpoint that is being written: since when, and the tasks that have not frozen, and
+    /// those that have and not written.
     pub(crate) fn pending(&self) -> Option<(CheckpointId, Duration, Vec<usize>, Vec<usize>)> {
-        let p = self.pending.as_ref()?;
+        self.pending.iter().find(|p| self.has_the_row(p)).map(|p| self.standing(p))
+    }
+
+    fn standing(&self, p: &Pending<P>) -> (CheckpointId, Duration, Vec<usize>, Vec<usize>) {
         let missing = |written: bool| {
             let unwritten = p.parts.iter().enumerate().filter(|(_, part)| part.is_none()).map(|(i, _)| i);
-            unwritten.filter(|&i| (p.frozen[i] || self.ended[i]) == written).collect()
+            unwritten.filter(|&i| self.has_frozen(p, i) == written).collect()
         };
-        Some((p.id, p.since, missing(false), missing(true)))
+        (p.id, p.since, missing(false), missing(true))
+    }
+
+    /// Task `i` will not see its barrier any more: it has, or it has ended.
+    fn has_frozen(&self, p: &Pending<P>, i: usize) -> bool {
+        p.frozen[i] || p.parts[i].is_some() || self.ended[i]
+    }
+
+    /// Nothing else may be begun as long as it is there. A savepoint makes way once every task has frozen for it.
+    fn has_the_row(&self, p: &Pending<P>) -> bool {
+        !p.is_asked_savepoint() || (0..p.parts.len()).any(|i| !self.has_frozen(p, i))
+    }
+
+    fn find(&mut self, id: CheckpointId) -> Option<&mut Pending<P>> {
+        self.pending.iter_mut().find(|p| p.id == id)
     }
 
     /// Somebody wants one now; with a savepoint in mind it has a name.
@@ -181,10 +209,20 @@ impl<P: Clone> Checkpoints<P> {
         self.asked.push_back(purpose);
     }
 
+    /// True when that is a savepoint which somebody asked for beside the row: no life depends on what becomes of it.
+    pub(crate) fn is_beside_the_row(&self, id: CheckpointId) -> bool {
+        self.pending.iter().any(|p| p.id == id && p.is_asked_savepoint())
+    }
+
     /// True when a savepoint of that name is in flight, or asked for.
     pub(crate) fn is_to_save(&self, name: &str) -> bool {
         let in_flight = self.pending.iter().map(|p| &p.purpose);
         in_flight.chain(&self.asked).any(|purpose| purpose.savepoint() == Some(name))
+    }
+
+    /// The savepoint that the job is being stopped with.
+    pub(crate) fn stops_with(&self) -> Option<&str> {
+        self.stop_with.as_deref()
     }
 
     /// The job is being drained, and what its tasks leave is to be a savepoint.
@@ -195,13 +233,10 @@ impl<P: Clone> Checkpoints<P> {
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Duration) -> Vec<Order<P>> {
         let mut orders = Vec::new();
-        if self
-            .pending
-            .as_ref()
-            .is_some_and(|p| !p.publishing && now.saturating_sub(p.since) >= self.limits.timeout)
-        {
-            let (unfrozen, unwritten) = self.pending().map(|(_, _, u, w)| (u, w)).unwrap_or_default();
-            orders.extend(self.lose(now, Lost::Expired { unfrozen, unwritten }));
+        let too_long = |p: &&Pending<P>| !p.publishing && now.saturating_sub(p.since) >= self.limits.timeout;
+        let expired: Vec<_> = self.pending.iter().filter(too_long).map(|p| self.standing(p)).collect();
+        for (id, _, unfrozen, unwritten) in expired {
+            orders.extend(self.lose(id, now, Lost::Expired { unfrozen, unwritten }));
         }
         if self.is_too_old(now) && self.had_its_chance(now) {
             let lost = self.lost.as_ref().map(|why| format!("; the last one that did not complete: {why}"));
@@ -214,7 +249,7 @@ impl<P: Clone> Checkpoints<P> {
             )));
             return orders;
         }
-        if self.pending.is_none()
+        if !self.pending.iter().any(|p| self.has_the_row(p))
             && let Some(purpose) = self.due(now)
         {
             orders.extend(self.begin(now, purpose));
@@ -231,10 +266,16 @@ impl<P: Clone> Checkpoints<P> {
             return (calm && !self.last.contains(&false) && self.released.contains(&false))
                 .then(|| Purpose::Last(self.stop_with.clone()));
         }
-        if let Some(asked) = self.asked.pop_front() {
-            return Some(asked);
-        }
         let since = now.saturating_sub(self.ended_at);
+        // Savepoints take turns.
+        let saving = self.pending.iter().any(Pending::is_asked_savepoint);
+        let may = |asked: &Purpose| match asked {
+            Purpose::Savepoint(_) => !saving,
+            _ => since >= self.limits.min_pause,
+        };
+        if let Some(at) = self.asked.iter().position(may) {
+            return self.asked.remove(at);
+        }
         let overdue = self.is_too_old(now) && !self.tried;
         ((overdue || since >= self.limits.every.max(self.limits.min_pause)) && self.stop_with.is_none())
             .then_some(Purpose::Periodic)
@@ -244,7 +285,7 @@ impl<P: Clone> Checkpoints<P> {
         let id = self.next;
         self.next = CheckpointId(id.0 + 1);
         let last_of: Vec<usize> = (0..self.last.len()).filter(|&i| self.last[i]).collect();
-        self.pending = Some(Pending {
+        self.pending.push(Pending {
             id,
             purpose: purpose.clone(),
             since: now,
@@ -260,7 +301,7 @@ impl<P: Clone> Checkpoints<P> {
 
     /// Task `i` has frozen for the checkpoint; its part is being written.
     pub(crate) fn froze(&mut self, i: usize, id: CheckpointId) {
-        if let Some(p) = self.pending.as_mut().filter(|p| p.id == id) {
+        if let Some(p) = self.find(id) {
             p.frozen[i] = true;
         }
     }
@@ -272,29 +313,31 @@ impl<P: Clone> Checkpoints<P> {
 
     /// Task `i` has written its part. What comes for a checkpoint that is over is ignored.
     pub(crate) fn written(&mut self, i: usize, id: CheckpointId, part: P) -> Vec<Order<P>> {
-        if let Some(p) = self.pending.as_mut().filter(|p| p.id == id && !p.publishing) {
+        if let Some(p) = self.find(id).filter(|p| !p.publishing) {
             p.parts[i].get_or_insert(part);
         }
-        self.publish()
+        self.publish(id)
     }
 
     /// Task `i` has ended, and what it remembers is written down here, not yet in storage.
     pub(crate) fn written_last(&mut self, i: usize, now: Duration) -> Vec<Order<P>> {
         self.ended[i] = true;
         self.last[i] = true;
-        match &mut self.pending {
-            None => self.tick(now),
-            // A snapshot from before the end stands; the last one belongs to the next checkpoint then.
-            Some(p) if p.frozen[i] || p.publishing || p.last_of.contains(&i) => Vec::new(),
-            Some(p) => {
-                p.last_of.push(i);
-                vec![Order::WriteLast(p.id, vec![i])]
-            }
+        // A snapshot from before the end stands; the last one belongs to the next checkpoint then.
+        let lacks = |p: &&mut Pending<P>| !p.frozen[i] && !p.publishing && !p.last_of.contains(&i);
+        let lacking = self.pending.iter_mut().filter(lacks).map(|p| {
+            p.last_of.push(i);
+            Order::WriteLast(p.id, vec![i])
+        });
+        let mut orders: Vec<_> = lacking.collect();
+        if !self.pending.iter().any(|p| self.has_the_row(p)) {
+            orders.extend(self.tick(now));
         }
+        orders
     }
 
-    fn publish(&mut self) -> Vec<Order<P>> {
-        let Some(p) = self.pending.as_mut().filter(|p| !p.publishing) else { return Vec::new() };
+    fn publish(&mut self, id: CheckpointId) -> Vec<Order<P>> {
+        let Some(p) = self.find(id).filter(|p| !p.publishing) else { return Vec::new() };
         let Some(parts) = p.parts.iter().cloned().collect::<Option<Vec<P>>>() else { return Vec::new() };
         p.publishing = true;
         vec![Order::Publish(p.id, p.purpose.clone(), parts)]
@@ -302,10 +345,15 @@ impl<P: Clone> Checkpoints<P> {
 
     /// Task `i` could not write its part of the checkpoint, or of its last one.
     pub(crate) fn failed(&mut self, id: CheckpointId, reason: String, now: Duration) -> Vec<Order<P>> {
-        match &self.pending {
-            Some(p) if p.id == id => self.lose(now, Lost::Failed(reason)),
-            _ => Vec::new(),
-        }
+        self.lose(id, now, Lost::Failed(reason))
+    }
+
+    /// A task could not write what it remembers last. It may try again after this time, unless too many have failed.
+    pub(crate) fn last_failed(&mut self, reason: &str) -> Option<Duration> {
+        self.failures += 1;
+        self.lost = Some(format!("the last snapshot of a task, because {reason}"));
+        let wait = RETRY_LAST.saturating_mul(1 << self.failures.min(6));
+        (self.failures <= self.limits.tolerated_failures).then_some(wait)
     }
 
     /// The manifest was published, or could not be.
@@ -315,18 +363,18 @@ impl<P: Clone> Checkpoints<P> {
         outcome: Result<(), String>,
         now: Duration,
     ) -> Vec<Order<P>> {
-        if self.pending.as_ref().is_none_or(|p| p.id != id) {
-            return Vec::new();
-        }
         if let Err(reason) = outcome {
-            return self.lose(now, Lost::Failed(reason));
+            return self.lose(id, now, Lost::Failed(reason));
         }
-        let Some(p) = self.pending.take() else { return Vec::new() };
-        self.completed = now;
-        self.ended_at = now;
-        self.tried = true;
-        self.failures = 0;
-        self.lost = None;
+        let Some(p) = self.take(id) else { return Vec::new() };
+        // Sinks and sources hear nothing of a savepoint that was asked for: the newest checkpoint is as old as before.
+        if !p.is_asked_savepoint() {
+            self.completed = now;
+            self.ended_at = now;
+            self.tried = true;
+            self.failures = 0;
+            self.lost = None;
+        }
         // A savepoint that somebody asked for may be gone before there is another checkpoint: nothing is committed for it, so
         // nobody is let go by it. With one to be written at the stop, only that one lets anybody go.
         let lets_go = match &p.purpose {
@@ -340,8 +388,17 @@ impl<P: Clone> Checkpoints<P> {
         orders
     }
 
-    fn lose(&mut self, now: Duration, lost: Lost) -> Vec<Order<P>> {
-        let Some(p) = self.pending.take() else { return Vec::new() };
+    fn take(&mut self, id: CheckpointId) -> Option<Pending<P>> {
+        let at = self.pending.iter().position(|p| p.id == id)?;
+        Some(self.pending.remove(at))
+    }
+
+    fn lose(&mut self, id: CheckpointId, now: Duration, lost: Lost) -> Vec<Order<P>> {
+        let Some(p) = self.take(id) else { return Vec::new() };
+        if p.is_asked_savepoint() {
+            // Who asked for it hears of it. Of the row of checkpoints it says nothing.
+            return vec![Order::Abort(p.id, p.purpose, lost)];
+        }
         self.ended_at = now;
         self.tried = true;
         let counts = match &lost {
@@ -368,7 +425,8 @@ impl<P: Clone> Checkpoints<P> {
 
     /// The attempt is over: what was in flight will not complete.
     pub(crate) fn over(&mut self, now: Duration) -> Vec<Order<P>> {
-        self.lose(now, Lost::Attempt)
+        let ids: Vec<CheckpointId> = self.pending.iter().map(|p| p.id).collect();
+        ids.into_iter().flat_map(|id| self.lose(id, now, Lost::Attempt)).collect()
     }
 }
 

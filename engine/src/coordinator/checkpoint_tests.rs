@@ -186,6 +186,89 @@ fn what_is_asked_for_comes_when_none_is_in_flight() {
     assert_eq!(orders[1..], [Order::Inject(TWO, Purpose::Savepoint("b".into()))]);
 }
 
+#[test]
+fn a_savepoint_that_is_slow_to_be_written_holds_no_checkpoint_up() {
+    let mut m = machine(2);
+    let [a, b] = ["a", "b"].map(|name| Purpose::Savepoint(name.into()));
+    m.ask(a.clone());
+    m.ask(b.clone());
+    assert_eq!(m.tick(s(1)), [Order::Inject(ONE, a.clone())]);
+    m.froze(0, ONE);
+    assert_eq!(m.tick(s(11)), [], "its barrier is on its way");
+    assert_eq!(m.pending(), Some((ONE, s(1), vec![1], vec![0])));
+    m.froze(1, ONE);
+    assert_eq!(m.pending(), None);
+    assert_eq!(m.tick(s(11)), [Order::Inject(TWO, Purpose::Periodic)], "b waits for its turn");
+    m.froze(0, TWO);
+    // One of the row that is given up does not take it along.
+    let lost = Lost::Failed("x".into());
+    assert_eq!(m.failed(TWO, "x".into(), s(12)), [Order::Abort(TWO, Purpose::Periodic, lost)]);
+    assert_eq!(m.failures(), 1);
+    let three = CheckpointId(3);
+    assert_eq!(m.tick(s(22)), [Order::Inject(three, Purpose::Periodic)]);
+    m.written(0, three, "c");
+    assert_eq!(m.written(1, three, "d"), [Order::Publish(three, Purpose::Periodic, vec!["c", "d"])]);
+    assert_eq!(m.published(three, Ok(()), s(23)), [Order::Complete(three, Purpose::Periodic, vec![])]);
+    assert_eq!(m.age(s(24)), s(1));
+    // It takes too long: that is said to who asked for it, and of the row it says nothing.
+    let expired = Lost::Expired { unfrozen: vec![], unwritten: vec![0, 1] };
+    let four = CheckpointId(4);
+    let aborted = Order::Abort(ONE, a, expired);
+    assert_eq!(m.tick(s(61)), [aborted, Order::Inject(four, b.clone())], "now it is b's turn");
+    assert_eq!((m.failures(), m.age(s(61))), (0, s(38)));
+    m.written(0, four, "e");
+    assert_eq!(m.written(1, four, "f"), [Order::Publish(four, b.clone(), vec!["e", "f"])]);
+    let five = CheckpointId(5);
+    let orders = m.published(four, Ok(()), s(62));
+    assert_eq!(orders, [Order::Complete(four, b, vec![]), Order::Inject(five, Purpose::Periodic)]);
+    assert_eq!(m.age(s(62)), s(39), "a savepoint makes no checkpoint younger");
+}
+
+#[test]
+fn what_a_task_remembers_last_is_in_the_savepoint_too_that_is_being_written() {
+    let mut m = machine(2);
+    let a = Purpose::Savepoint("a".into());
+    m.ask(a.clone());
+    m.tick(s(1));
+    m.froze(0, ONE);
+    m.ended(1);
+    assert_eq!(m.tick(s(10)), [Order::Inject(TWO, Purpose::Periodic)]);
+    let last = |id| Order::WriteLast(id, vec![1]);
+    assert_eq!(m.written_last(1, s(11)), [last(ONE), last(TWO)]);
+    m.written(1, ONE, "b");
+    assert_eq!(m.written(0, ONE, "a"), [Order::Publish(ONE, a.clone(), vec!["a", "b"])]);
+    assert_eq!(m.published(ONE, Ok(()), s(12)), [Order::Complete(ONE, a, vec![])], "it lets nobody go");
+    m.written(1, TWO, "b");
+    assert_eq!(m.written(0, TWO, "c"), [Order::Publish(TWO, Purpose::Periodic, vec!["c", "b"])]);
+    assert_eq!(m.published(TWO, Ok(()), s(13)), [Order::Complete(TWO, Purpose::Periodic, vec![1])]);
+}
+
+#[test]
+fn a_last_snapshot_is_tried_again_as_often_as_is_tolerated() {
+    let mut m = machine(1);
+    m.ended(0);
+    assert_eq!(m.last_failed("no space"), Some(s(1)));
+    assert_eq!(m.failures(), 1);
+    let last = Purpose::Last(None);
+    let begun = [Order::Inject(ONE, last.clone()), Order::WriteLast(ONE, vec![0])];
+    assert_eq!(m.written_last(0, s(1)), begun);
+    m.written(0, ONE, "a");
+    assert_eq!(m.published(ONE, Ok(()), s(2)), [Order::Complete(ONE, last, vec![0])]);
+    let mut m = machine(1);
+    m.ended(0);
+    m.last_failed("no space");
+    assert_eq!(m.last_failed("no space"), None, "one is tolerated");
+}
+
+#[test]
+fn who_asks_for_a_checkpoint_waits_for_the_pause_between_two() {
+    let limits = Limits { min_pause: s(5), ..LIMITS };
+    let mut m: Checkpoints<&str> = Checkpoints::new(limits, 1, ONE, s(0), s(0), 0);
+    m.ask(Purpose::Periodic);
+    assert_eq!(m.tick(s(4)), []);
+    assert_eq!(m.tick(s(5)), [Order::Inject(ONE, Purpose::Periodic)]);
+}
+
 proptest! {
     /// Whatever comes in whatever order: ids rise, one is in flight at a time, a manifest has one part of every task, and a
     /// task is let go once, by a checkpoint that has what it remembered last.

@@ -11,7 +11,7 @@ use weir_state::checkpoint::{
 };
 
 use super::checkpoint::{Checkpoints as Machine, Limits, Lost, Order, Purpose};
-use super::messages::{AskCheckpoint, Published, SnapshotMail};
+use super::messages::{Published, SnapshotMail};
 use super::records::{missing, records_of};
 use super::{Coordinator, Failure};
 use crate::checkpoint::check;
@@ -46,20 +46,26 @@ pub(super) struct Keeper {
     /// Too many failed: what the job will say when its tasks are gone.
     pub(super) fatal: Option<String>,
     asked: BTreeMap<String, Vec<Asked>>,
-    /// Those whom the checkpoint in flight is for.
-    in_flight_for: Vec<Asked>,
+    /// Those in the making: a checkpoint, and a savepoint beside it.
+    making: BTreeMap<CheckpointId, Making>,
     /// Of the attempt at hand.
     pub(super) writer: Option<Arc<dyn SnapshotWriter>>,
     /// A failure of no task's own: the attempt is over, the job may have another.
     pub(super) lost: Option<Failure>,
-    /// The record of the one in flight.
-    record: Option<AttemptRecord>,
-    /// When each task froze for it, after it was triggered.
-    froze: Vec<Duration>,
-    publish_began: Option<Instant>,
     began: Instant,
     /// Since when it has been longer than half of what is tolerated.
     alarmed: bool,
+}
+
+/// What is known of a checkpoint in the making.
+struct Making {
+    /// Those whom it is for.
+    asked: Vec<Asked>,
+    record: AttemptRecord,
+    since: Instant,
+    /// When each task froze for it, after it was triggered.
+    froze: Vec<Duration>,
+    publish_began: Option<Instant>,
 }
 
 /// How often the machine looks at the time, at most.
@@ -82,10 +88,7 @@ impl Keeper {
             writer: None,
             lost: None,
             asked: BTreeMap::new(),
-            in_flight_for: Vec::new(),
-            record: None,
-            froze: Vec::new(),
-            publish_began: None,
+            making: BTreeMap::new(),
             began: Instant::now(),
             alarmed: false,
         }
@@ -111,21 +114,17 @@ impl Keeper {
         (self.config.every.min(self.config.timeout) / 10).clamp(SHORTEST_TICK, LONGEST_TICK)
     }
 
-    fn ask(&mut self, purpose: &Purpose, asked: Asked) {
+    pub(super) fn ask(&mut self, purpose: &Purpose, asked: Asked) {
         let key = purpose.savepoint().unwrap_or_default().to_owned();
         self.asked.entry(key).or_default().push(asked);
     }
 
     /// A checkpoint begins: it is for those who have asked by now. Who asks later wants what is true then.
-    fn begin_for_asked(&mut self, purpose: &Purpose) {
+    fn begin(&mut self, purpose: &Purpose, record: AttemptRecord) {
         let key = purpose.savepoint().unwrap_or_default();
-        self.in_flight_for.extend(self.asked.remove(key).into_iter().flatten());
-    }
-
-    fn answer(&mut self, answer: &Result<String, String>) {
-        for asked in std::mem::take(&mut self.in_flight_for) {
-            asked.open(answer.clone());
-        }
+        let asked = self.asked.remove(key).unwrap_or_default();
+        let (id, since) = (CheckpointId(record.id), Instant::now());
+        self.making.insert(id, Making { asked, record, since, froze: Vec::new(), publish_began: None });
     }
 
     /// The next life begins from this.
@@ -138,7 +137,8 @@ impl Keeper {
 
     /// Nobody will be answered any more.
     pub(super) fn answer_all(&mut self, answer: &Result<String, String>) {
-        self.answer(answer);
+        let making = std::mem::take(&mut self.making).into_values().flat_map(|making| making.asked);
+        making.for_each(|asked| asked.open(answer.clone()));
         for asked in std::mem::take(&mut self.asked).into_values().flatten() {
             asked.open(answer.clone());
         }
@@ -152,7 +152,11 @@ impl Coordinator {
         let Some(keeper) = self.keeper.as_mut().filter(|k| k.storage.is_some()) else { return };
         let aged = keeper.completed_at.elapsed();
         let machine = Machine::new(keeper.limits(), tasks, keeper.next, keeper.now(), aged, keeper.failures);
-        keeper.machine = Some(machine);
+        let machine = keeper.machine.insert(machine);
+        // What the attempt before did not come to.
+        for name in keeper.asked.keys() {
+            machine.ask(if name.is_empty() { Purpose::Periodic } else { Purpose::Savepoint(name.clone()) });
+        }
         self.next_tick(cx);
     }
 
@@ -169,7 +173,7 @@ impl Coordinator {
     }
 
     /// Asks the machine and does what it says.
-    fn with_machine(
+    pub(super) fn with_machine(
         &mut self,
         cx: &mut Context<Self>,
         ask: impl FnOnce(&mut Machine<TaskParts>, Duration) -> Vec<Order<TaskParts>>,
@@ -240,9 +244,7 @@ impl Coordinator {
         let now_ms = self.life.clock.now_ms();
         let Some(keeper) = &mut self.keeper else { return };
         let Some(storage) = keeper.storage.clone() else { return };
-        keeper.begin_for_asked(purpose);
-        keeper.froze.clear();
-        keeper.record = Some(AttemptRecord {
+        let record = AttemptRecord {
             format: AttemptRecord::FORMAT,
             id: id.0,
             epoch: storage.epoch(),
@@ -254,16 +256,18 @@ impl Coordinator {
             outcome: Ended::Aborted(String::new()),
             phases: Phases::default(),
             tasks: Vec::new(),
-        });
+        };
+        keeper.begin(purpose, record);
         let attempt = self.attempt_id;
         let begun = storage.begin_checkpoint(id, purpose.savepoint().map(str::to_owned));
+        // Whatever the storage takes to make room for a savepoint: only uploads wait for that, no checkpoint behind its barrier.
+        self.tell_sources(Control::Barrier(Barrier { checkpoint: id }));
         cx.spawn(begun.into_actor(self).map(move |begun, me, cx| {
-            if me.attempt_id != attempt || me.attempt.is_none() {
-                return;
-            }
-            match begun {
-                Ok(()) => me.tell_sources(Control::Barrier(Barrier { checkpoint: id })),
-                Err(reason) => me.with_machine(cx, |machine, now| machine.failed(id, reason, now)),
+            if me.attempt_id == attempt
+                && me.attempt.is_some()
+                && let Err(reason) = begun
+            {
+                me.with_machine(cx, |machine, now| machine.failed(id, reason, now));
             }
         }));
     }
@@ -272,14 +276,13 @@ impl Coordinator {
         let manifest = self.manifest(id, purpose, parts);
         let Some(keeper) = &mut self.keeper else { return };
         let Some(storage) = keeper.storage.clone() else { return };
-        keeper.publish_began = Some(Instant::now());
-        if let Some(record) = &mut keeper.record {
+        if let Some(Making { record, froze, publish_began, .. }) = keeper.making.get_mut(&id) {
+            *publish_began = Some(Instant::now());
             record.tasks = records_of(parts);
             let millis = |d: Option<Duration>| d.map(|d| d.as_millis() as u64);
-            let first = keeper.froze.iter().min().copied();
+            let first = froze.iter().min().copied();
             record.phases.trigger_ms = millis(first);
-            record.phases.align_ms =
-                millis(keeper.froze.iter().max().zip(first.as_ref()).map(|(l, f)| *l - *f));
+            record.phases.align_ms = millis(froze.iter().max().zip(first.as_ref()).map(|(l, f)| *l - *f));
             record.phases.upload_ms = record.tasks.iter().filter_map(|t| t.phases.upload_ms).max();
         }
         let (attempt, coordinator) = (self.attempt_id, cx.address());
@@ -304,7 +307,7 @@ impl Coordinator {
             operators[at].parts.push(written.report.part.clone());
         }
         let keeper = self.keeper.as_ref();
-        let triggered = keeper.and_then(|k| k.record.as_ref()).map_or(0, |r| r.triggered_ms);
+        let triggered = keeper.and_then(|k| k.making.get(&id)).map_or(0, |m| m.record.triggered_ms);
         Manifest {
             format: MANIFEST_FORMAT,
             job: self.plan.job.clone(),
@@ -330,27 +333,21 @@ impl Coordinator {
         released.iter().for_each(|&i| self.tell(i, Control::Released));
         let Some(keeper) = &mut self.keeper else { return };
         keeper.completed += 1;
-        keeper.completed_at = Instant::now();
-        self.board.checkpoint_completed(id);
+        if !matches!(purpose, Purpose::Savepoint(_)) {
+            keeper.completed_at = Instant::now();
+            self.board.checkpoint_completed(id);
+        }
         let answer = match (purpose.savepoint(), &keeper.storage) {
             (Some(name), Some(storage)) => storage.savepoint_address(name),
             _ => id.to_string(),
         };
-        self.close_record(Ended::Completed);
-        self.answer_asked(&Ok(answer));
-    }
-
-    /// Who asked for the checkpoint hears of it when its record can be looked at.
-    fn answer_asked(&mut self, answer: &Result<String, String>) {
-        if let Some(keeper) = &mut self.keeper {
-            keeper.answer(answer);
-        }
+        self.close_record(id, Ended::Completed, &Ok(answer));
     }
 
     fn abort(&mut self, id: CheckpointId, lost: &Lost) {
         (0..self.tasks.len()).rev().for_each(|i| self.tell(i, Control::Notice(Notice::Aborted(id))));
         let Some(keeper) = &mut self.keeper else { return };
-        let uploading = keeper.storage.as_ref().map(|s| s.uploading()).unwrap_or_default();
+        let uploading = keeper.storage.as_ref().map(|s| s.uploading(id)).unwrap_or_default();
         if let Some(storage) = &keeper.storage {
             storage.give_up(id);
         }
@@ -373,7 +370,7 @@ impl Coordinator {
             }
             Ended::Completed => String::new(),
         };
-        if let Some(record) = &mut keeper.record {
+        if let Some(Making { record, .. }) = keeper.making.get_mut(&id) {
             if let Lost::Expired { unfrozen, .. } = lost {
                 record.tasks.extend(unfrozen.iter().filter_map(|i| missing(&self.board.reading(*i)?)));
             }
@@ -390,18 +387,16 @@ impl Coordinator {
         if *lost != Lost::Attempt {
             tracing::warn!(job = %self.plan.job, checkpoint = %id, "checkpoint given up: {reason}");
         }
-        self.close_record(ended);
-        self.answer_asked(&Err(format!("checkpoint {id} was given up: {reason}")));
+        self.close_record(id, ended, &Err(format!("checkpoint {id} was given up: {reason}")));
     }
 
-    /// The attempt at a checkpoint is over: its record is shown, and kept beside the checkpoints.
-    fn close_record(&mut self, outcome: Ended) {
+    /// The attempt at a checkpoint is over: its record is shown, and kept beside the checkpoints. Then who asked for it hears of it.
+    fn close_record(&mut self, id: CheckpointId, outcome: Ended, answer: &Result<String, String>) {
         let now_ms = self.life.clock.now_ms();
         let Some(keeper) = &mut self.keeper else { return };
-        let Some(mut record) = keeper.record.take() else { return };
+        let Some(Making { mut record, publish_began, asked, .. }) = keeper.making.remove(&id) else { return };
         record.ended_ms = now_ms;
-        record.phases.publish_ms =
-            keeper.publish_began.take().map(|began| began.elapsed().as_millis() as u64);
+        record.phases.publish_ms = publish_began.map(|began| began.elapsed().as_millis() as u64);
         record.outcome = outcome;
         tracing::debug!(
             job = %self.plan.job, checkpoint = record.id, outcome = ?record.outcome, bytes = record.full_bytes(),
@@ -412,6 +407,7 @@ impl Coordinator {
         if let Some(storage) = &keeper.storage {
             storage.keep_record(record);
         }
+        asked.into_iter().for_each(|asked| asked.open(answer.clone()));
     }
 
     /// The attempt is over: what was in flight is not.
@@ -440,7 +436,10 @@ impl Coordinator {
                     .map_err(|why| format!("cannot begin {}: {why}", begun.said))
             });
             match checked {
-                Err(reason) => return me.finish(cx, Err(JobError::Checkpoints { job, reason })),
+                Err(reason) => {
+                    keeper.storage.iter().for_each(|storage| storage.refused());
+                    return me.finish(cx, Err(JobError::Checkpoints { job, reason }));
+                }
                 Ok(dropped) => dropped.0.iter().for_each(|uid| {
                     tracing::warn!(%job, operator = %uid, "restoring drops the state of an operator, as it was told to");
                 }),
@@ -473,11 +472,9 @@ impl Handler<SnapshotMail> for Coordinator {
         match news {
             SnapshotNews::Froze { index, barrier } => {
                 if let Some(keeper) = &mut self.keeper
-                    && let Some(machine) = &keeper.machine
-                    && let Some((_, since, ..)) = machine.pending()
+                    && let Some(making) = keeper.making.get_mut(&barrier.checkpoint)
                 {
-                    let after = keeper.now().saturating_sub(since);
-                    keeper.froze.push(after);
+                    making.froze.push(making.since.elapsed());
                 }
                 self.with_machine(cx, |machine, _| {
                     if barrier == Barrier::LAST {
@@ -494,14 +491,37 @@ impl Handler<SnapshotMail> for Coordinator {
             SnapshotNews::WrittenLast { index } => {
                 self.with_machine(cx, |machine, now| machine.written_last(index, now));
             }
-            // A task that has ended cannot be asked again: without its last snapshot the attempt has failed.
             SnapshotNews::Failed { index, barrier: Barrier::LAST, reason } => {
-                self.tell(index, Control::LastFailed(reason));
+                self.last_failed(cx, index, reason)
             }
             SnapshotNews::Failed { barrier, reason, .. } => {
                 self.with_machine(cx, |machine, now| machine.failed(barrier.checkpoint, reason, now));
             }
         }
+    }
+}
+
+impl Coordinator {
+    fn is_beside_the_row(&self, id: CheckpointId) -> bool {
+        let machine = self.keeper.as_ref().and_then(|k| k.machine.as_ref());
+        machine.is_some_and(|machine| machine.is_beside_the_row(id))
+    }
+
+    /// A task that has ended could not write what it remembers: it freezes that again after a while, as often as checkpoints may
+    /// fail. Then, without its last snapshot, the attempt has failed.
+    fn last_failed(&mut self, cx: &mut Context<Self>, index: usize, reason: String) {
+        let machine = self.keeper.as_mut().and_then(|k| k.machine.as_mut());
+        let Some(wait) = machine.and_then(|machine| machine.last_failed(&reason)) else {
+            return self.tell(index, Control::LastFailed(reason));
+        };
+        tracing::warn!(job = %self.plan.job, "the last snapshot of a task is tried again in {wait:?}: {reason}");
+        self.with_machine(cx, |_, _| Vec::new());
+        let attempt = self.attempt_id;
+        cx.run_later(wait, move |me, _| {
+            if me.attempt_id == attempt {
+                me.tell(index, Control::FreezeLast);
+            }
+        });
     }
 }
 
@@ -523,6 +543,10 @@ impl Handler<Published> for Coordinator {
             Publication::Failed(reason) => {
                 self.with_machine(cx, |machine, now| machine.published(m.id, Err(reason), now));
             }
+            // It may be there or not: who asked for it is told, and who begins next finds out.
+            Publication::Unsure(reason) if self.is_beside_the_row(m.id) => {
+                self.with_machine(cx, |machine, now| machine.published(m.id, Err(reason), now));
+            }
             Publication::Fenced(reason) => self.end_for_good(cx, reason),
             Publication::Unsure(reason) => {
                 let lost = self.storage_failed(reason);
@@ -532,56 +556,5 @@ impl Handler<Published> for Coordinator {
                 self.cancel_attempt(cx);
             }
         }
-    }
-}
-
-impl Handler<AskCheckpoint> for Coordinator {
-    type Result = ();
-    fn handle(&mut self, m: AskCheckpoint, cx: &mut Context<Self>) {
-        let Some(keeper) = self.keeper.as_mut().filter(|k| k.machine.is_some()) else {
-            return m.asked.open(Err(NO_CHECKPOINTS.to_owned()));
-        };
-        let purpose = match m.savepoint {
-            Some(name) if m.stop => return self.look_at_name(cx, name, m.asked),
-            Some(name) => Purpose::Savepoint(name),
-            None => Purpose::Periodic,
-        };
-        keeper.ask(&purpose, m.asked);
-        self.with_machine(cx, |machine, now| {
-            machine.ask(purpose);
-            machine.tick(now)
-        });
-    }
-}
-
-const NO_CHECKPOINTS: &str = "the job takes no checkpoints, or is not running: give it Job::checkpoints";
-
-impl Coordinator {
-    /// Drains the job with a savepoint, if it can have that name: once tasks have ended there is no way back.
-    fn look_at_name(&mut self, cx: &mut Context<Self>, name: String, asked: Asked) {
-        let Some(storage) = self.keeper.as_ref().and_then(|k| k.storage.clone()) else {
-            return asked.open(Err(NO_CHECKPOINTS.to_owned()));
-        };
-        let looking = storage.may_save_as(name.clone());
-        cx.spawn(looking.into_actor(self).map(move |free, me, cx| match free {
-            Ok(()) => me.stop_with(cx, name, asked),
-            Err(why) => asked.open(Err(format!("the job goes on: {why}"))),
-        }));
-    }
-
-    fn stop_with(&mut self, cx: &mut Context<Self>, name: String, asked: Asked) {
-        let Some(keeper) = &mut self.keeper else { return asked.open(Err(NO_CHECKPOINTS.to_owned())) };
-        // The attempt may have ended meanwhile.
-        let (Some(machine), Some(storage)) = (&mut keeper.machine, &keeper.storage) else {
-            return asked.open(Err(NO_CHECKPOINTS.to_owned()));
-        };
-        if machine.is_to_save(&name) {
-            let why = format!("the job goes on: savepoint '{name}' is being taken; choose another name");
-            return asked.open(Err(why));
-        }
-        storage.stop_with(&name);
-        machine.stop_with(name.clone());
-        keeper.ask(&Purpose::Last(Some(name)), asked);
-        cx.notify(super::Drain(crate::EndKind::Keep));
     }
 }

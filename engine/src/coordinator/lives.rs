@@ -10,7 +10,7 @@ use weir_state::backend::Resources;
 use super::messages::SnapshotMail;
 use super::{Coordinator, Failure};
 use crate::checkpoint::{
-    AttemptWriter, NotFound, RestoreFrom, SnapshotWriter, StateEnv, life_folder, without_other_kinds,
+    AttemptWriter, LocalFolders, NotFound, RestoreFrom, SnapshotWriter, StateEnv, life_folder, without_other_kinds,
 };
 use crate::error::{Cause, Domain};
 use crate::ids::{AttemptId, TaskId};
@@ -45,7 +45,7 @@ impl Coordinator {
                 }
                 me.deploy(cx);
             }
-            Err(NotFound::Fenced(reason)) => {
+            Err(NotFound::Fenced(reason) | NotFound::Gone(reason)) => {
                 let job = me.plan.job.clone();
                 me.finish(cx, Err(JobError::Checkpoints { job, reason }));
             }
@@ -77,17 +77,24 @@ impl Coordinator {
         if self.keeper.is_some() {
             return;
         }
-        for folder in &self.folders {
+        for folder in self.local.iter().flat_map(|local| local.paths()) {
             let _ = fs::remove_dir_all(folder.join(life_folder(0, self.attempt_id)));
-            // Empty, unless another process has the same job in the same folder.
-            let _ = fs::remove_dir(folder);
         }
+    }
+
+    /// The job's local folders, its own from the first life on. Nothing is claimed where nothing will lie.
+    fn local(&mut self) -> Arc<LocalFolders> {
+        if !self.life.state.is_rocksdb() && self.keeper.is_none() {
+            return Arc::default();
+        }
+        let local = self.local.get_or_insert_with(|| Arc::new(LocalFolders::claim(&self.folders)));
+        local.clone()
     }
 
     pub(super) fn state_env(&mut self, cx: &mut Context<Self>) -> Arc<StateEnv> {
         let attempt = self.attempt_id;
         let memory = self.board.memory().clone();
-        let folders = self.folders.clone();
+        let local = self.local();
         let storage = self.keeper.as_ref().and_then(|k| k.storage.clone());
         let newest = self.keeper.as_ref().and_then(|k| k.newest.clone());
         let from = match (newest, &storage) {
@@ -99,7 +106,7 @@ impl Coordinator {
         // A life of a process that died before its first checkpoint had the same number: the lease's epoch tells them apart.
         let life = life_folder(storage.as_ref().map_or(0, |s| s.epoch()), attempt);
         let writer: Option<Arc<dyn SnapshotWriter>> = storage.map(|storage| {
-            storage.begin_attempt(life.clone(), folders.clone());
+            storage.begin_attempt(life.clone(), local.clone());
             let coordinator = cx.address();
             let tell = Arc::new(move |news| coordinator.do_send(SnapshotMail { attempt, news }));
             AttemptWriter::new(storage, tell) as Arc<dyn SnapshotWriter>
@@ -107,9 +114,14 @@ impl Coordinator {
         if let Some(keeper) = &mut self.keeper {
             keeper.writer = writer.clone();
         }
+        if self.keeper.is_none() {
+            // What a process left that died is of no use.
+            local.other_lives(&life).into_iter().for_each(|folder| drop(fs::remove_dir_all(folder)));
+        }
+        let claimed = Some(local.paths()).filter(|paths| !paths.is_empty());
+        let folders = claimed.unwrap_or_else(|| self.folders.clone());
         let folders: Vec<PathBuf> = folders.iter().map(|f| f.join(&life)).collect();
-        // Without a lease nobody else can have left anything of use.
-        folders.iter().for_each(|folder| drop(std::fs::remove_dir_all(folder)));
+        folders.iter().for_each(|folder| drop(fs::remove_dir_all(folder)));
         let unbounded = !self.life.state.is_rocksdb();
         Arc::new(StateEnv {
             attempt,

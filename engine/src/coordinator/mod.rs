@@ -1,6 +1,7 @@
 //! The job coordinator: starts an attempt, hears every exit, keeps the first primary cause, and restarts or fails
 //! (over 400 lines: the life of a job in one place).
 
+mod asks;
 mod attempt;
 mod board;
 mod checkpoint;
@@ -21,7 +22,7 @@ use actix::{Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Ha
 use tokio::sync::oneshot;
 use weir_state::backend::Resources;
 
-use crate::checkpoint::{Checkpoints, StateBackend, Waits, job_folders};
+use crate::checkpoint::{Checkpoints, LocalFolders, StateBackend, Waits, job_folders};
 use crate::element::EndKind;
 use crate::graph::Graph;
 use crate::ids::AttemptId;
@@ -91,8 +92,10 @@ pub(crate) struct Coordinator {
     drain: Option<EndKind>,
     held_by: Option<String>,
     history: Vec<Failure>,
-    /// The local folders of all its lives, one on each disk.
+    /// Where its local folders are to lie, one on each disk.
     folders: Vec<PathBuf>,
+    /// Those that it has, of all its lives.
+    local: Option<Arc<LocalFolders>>,
     falls: Vec<Fall>,
     /// When records began to flow in this attempt.
     flows_since: Option<Instant>,
@@ -138,6 +141,7 @@ impl Coordinator {
         let url = life.checkpoints.as_ref().map(|c| c.url.as_str());
         Coordinator {
             folders: job_folders(&life.state, &plan.job, url),
+            local: None,
             keeper: life.checkpoints.clone().map(Keeper::new),
             reporter: metrics::Reporter::new(&plan.job),
             resources,
@@ -245,6 +249,9 @@ impl Coordinator {
                 self.tell_chains(Control::Run, |_| true);
                 self.enter(JobState::Running, "records flow");
                 self.flows_since = Some(Instant::now());
+                if let Some(storage) = self.keeper.as_ref().and_then(|k| k.storage.as_ref()) {
+                    storage.flows();
+                }
                 self.begin_checkpoints(cx);
                 tracing::info!(job = %self.plan.job, attempt = %self.attempt_id, "run     records flow, {:.1?} after the start", self.began.elapsed());
                 if let Some(kind) = self.drain {
@@ -306,6 +313,9 @@ impl Coordinator {
         self.cancel = None;
         self.tasks.clear();
         self.forget_local_files();
+        if let Some(storage) = self.keeper.as_ref().and_then(|k| k.storage.as_ref()) {
+            storage.attempt_over(self.flows_since.is_some());
+        }
         // Neither is left for the next attempt: it would end for what happened to this one.
         let (fatal, lost) = self.keeper.as_mut().map_or((None, None), |k| (k.fatal.take(), k.lost.take()));
         let job = self.plan.job.clone();
@@ -356,7 +366,8 @@ impl Coordinator {
         }
         self.attempt = None;
         if let Some(keeper) = &mut self.keeper {
-            keeper.answer_all(&Err("the job is over".to_owned()));
+            let how = result.as_ref().err().map(|e| format!(": {e}")).unwrap_or_default();
+            keeper.answer_all(&Err(format!("the job is over without it{how}")));
             if let Some(storage) = keeper.storage.take() {
                 let clean = matches!(&result, Ok(()) | Err(JobError::Cancelled { .. }));
                 let closing = storage.close(clean);
@@ -371,6 +382,8 @@ impl Coordinator {
 
     fn finish_now(&mut self, cx: &mut Context<Self>, result: Result<(), JobError>) {
         let readings = self.report();
+        // Before anybody is told: the next job of that name finds them free.
+        self.local.iter().for_each(|local| local.release());
         match &result {
             Ok(()) => self.enter(JobState::Finished, "every source ended"),
             Err(e @ (JobError::Cancelled { .. } | JobError::DrainTimedOut { .. })) => {

@@ -196,7 +196,7 @@ impl<'w> Process<'w> {
                 Effect::Run => {}
                 Effect::Cancel => self.cancelled = true,
                 Effect::Open(id) => self.door.open(id),
-                Effect::GiveUp(id) => self.door.close(id),
+                Effect::GiveUp(id) => self.door.give_up(id),
                 Effect::Work(work) => self.shelves.todo.push(work),
                 Effect::Over(outcome) => over = Some(outcome),
             }
@@ -309,6 +309,7 @@ impl<'w> Process<'w> {
                 self.commit(i, Barrier::LAST.checkpoint);
                 self.exit(i, Ok(()));
             }
+            Control::FreezeLast => self.freeze(i, Barrier::LAST),
             Control::LastFailed(_) => self.exit(i, Err(TaskError::external("its last snapshot is lost"))),
             _ => {}
         }
@@ -370,11 +371,16 @@ impl<'w> Process<'w> {
 
     /// Freezes for the barrier and passes it on.
     fn cut(&mut self, i: usize, barrier: Barrier) {
-        let (attempt, sources) = (self.shell.attempt, self.world.sizes.sources);
+        let sources = self.world.sizes.sources;
         let crossing = if barrier == Barrier::LAST { Crossing::End } else { Crossing::Barrier(barrier) };
         if i < sources {
             self.channels.iter_mut().for_each(|inputs| inputs[i].push_back(crossing));
         }
+        self.freeze(i, barrier);
+    }
+
+    fn freeze(&mut self, i: usize, barrier: Barrier) {
+        let (attempt, sources) = (self.shell.attempt, self.world.sizes.sources);
         let parts: Parts =
             Arc::new(vec![self.tasks[i].freeze(i, sources, barrier, attempt, &self.world.outside)]);
         if self.world.flaw == Flaw::CommitsEarly {
@@ -420,7 +426,7 @@ fn mistakes_put_in_on_purpose_are_found() {
         (Flaw::CommitsEarly, &["no complete checkpoint holds it"]),
         (Flaw::TakesBack, &["is in sinks"]),
         (Flaw::ReadsOn, &["is not what came before"]),
-        (Flaw::CommitsForSavepoints, &["no complete checkpoint holds it", "is in sinks"]),
+        (Flaw::CommitsForSavepoints, &["no complete checkpoint holds it", "is in sinks", "what is visible"]),
     ] {
         let found = (1..=SHORT).find_map(|seed| Some((seed, fails(seed, flaw)?)));
         let Some((seed, said)) = found else { panic!("{flaw:?} is not found") };

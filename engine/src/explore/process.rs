@@ -170,7 +170,7 @@ impl<'a> Process<'a> {
                     Effect::Run => forget_channels(&self.graph),
                     Effect::Cancel => tasks.cancel.cancel(),
                     Effect::Open(id) => self.storage.door().open(id),
-                    Effect::GiveUp(id) => self.storage.door().close(id),
+                    Effect::GiveUp(id) => self.storage.door().give_up(id),
                     Effect::Work(work) => self.storage.work.put(work),
                     Effect::Over(outcome) => {
                         tasks.threads.drain(..).for_each(|t| t.join().expect("a task's panic is caught"));

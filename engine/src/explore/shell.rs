@@ -259,7 +259,12 @@ impl Shell {
             }
             Event::WrittenLast(index) => self.with_machine(|machine, now| machine.written_last(index, now)),
             Event::Failed(index, Barrier::LAST) => {
-                self.tells[index].push_back(Control::LastFailed("it was to be".to_owned()));
+                let again = self.machine.as_mut().and_then(|machine| machine.last_failed("it was to be"));
+                self.with_machine(|_, _| Vec::new());
+                self.tells[index].push_back(match again {
+                    Some(_) => Control::FreezeLast,
+                    None => Control::LastFailed("it was to be".to_owned()),
+                });
             }
             Event::Failed(_, barrier) => {
                 self.with_machine(|machine, now| {
@@ -273,6 +278,11 @@ impl Shell {
                 self.with_machine(|machine, now| machine.published(id, Err("it was to be".into()), now));
             }
             Event::Published(_, Published::Fenced) => self.end_for_good("it was taken over".into()),
+            Event::Published(id, Published::Unsure)
+                if self.machine.as_ref().is_some_and(|machine| machine.is_beside_the_row(id)) =>
+            {
+                self.with_machine(|machine, now| machine.published(id, Err("who knows".into()), now));
+            }
             Event::Published(_, Published::Unsure) => {
                 self.lost = Some(self.unsure());
                 self.decide(Attempt::cancel);
@@ -397,8 +407,10 @@ impl Shell {
                     self.tell_all(&Control::Notice(Notice::Completed(id)));
                 }
                 released.into_iter().for_each(|i| self.tells[i].push_back(Control::Released));
-                self.completed_at = self.now;
-                self.completed = Some(id);
+                if commits {
+                    self.completed_at = self.now;
+                }
+                self.completed = self.completed.max(Some(id));
             }
             Order::Abort(id, ..) => {
                 self.tell_all(&Control::Notice(Notice::Aborted(id)));

@@ -1,6 +1,6 @@
 //! The threads behind a job's checkpoints, as one that does what is at hand in any order that is allowed, and fails.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
@@ -28,23 +28,35 @@ pub(super) enum Work {
     Close,
 }
 
-/// Which checkpoint takes uploads.
+/// Which checkpoints take uploads: one, and a savepoint beside it.
 #[derive(Debug, Default)]
 pub(super) struct Door {
-    open: Option<CheckpointId>,
+    open: BTreeSet<CheckpointId>,
+    given_up: BTreeSet<CheckpointId>,
     /// This one and those before it are over.
     over: Option<CheckpointId>,
 }
 
 impl Door {
     pub(super) fn open(&mut self, id: CheckpointId) {
-        assert!(Some(id) > self.over, "checkpoint {id} is opened after it was given up");
-        self.open = Some(id);
+        assert!(!self.is_over(id), "checkpoint {id} is opened after it was given up");
+        self.open.insert(id);
     }
 
+    /// The life is over, and with it every checkpoint up to this one.
     pub(super) fn close(&mut self, id: CheckpointId) {
-        self.open.take_if(|open| *open <= id);
+        self.open.clear();
+        self.given_up.clear();
         self.over = self.over.max(Some(id));
+    }
+
+    pub(super) fn give_up(&mut self, id: CheckpointId) {
+        self.open.remove(&id);
+        self.given_up.insert(id);
+    }
+
+    fn is_over(&self, id: CheckpointId) -> bool {
+        Some(id) <= self.over || self.given_up.contains(&id)
     }
 
     /// Whether the checkpoint takes uploads; one that was given up does not.
@@ -52,11 +64,9 @@ impl Door {
     /// # Panics
     /// When it does not take them yet: nobody would ask again.
     fn admits(&self, id: CheckpointId) -> bool {
-        assert!(
-            self.open == Some(id) || Some(id) <= self.over,
-            "checkpoint {id} is uploaded to before it is open"
-        );
-        self.open == Some(id)
+        let open = self.open.contains(&id);
+        assert!(open || self.is_over(id), "checkpoint {id} is uploaded to before it is open");
+        open
     }
 }
 

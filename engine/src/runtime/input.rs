@@ -25,6 +25,8 @@ pub(crate) enum Control {
     Released,
     /// The last snapshot of this task could not be written.
     LastFailed(String),
+    /// To a task that has ended: its last snapshot could not be written; it is to freeze once more.
+    FreezeLast,
 }
 
 /// The next thing a chain has to do.
@@ -85,6 +87,11 @@ pub(crate) trait Input<T>: Send {
     /// What became of a checkpoint, once the input has ended; before that it is said by a turn.
     fn notice(&mut self, notice: Notice) -> Result<()> {
         let _ = notice;
+        Ok(())
+    }
+
+    /// Freezes once more what was frozen at the end.
+    fn freeze_last(&mut self) -> Result<()> {
         Ok(())
     }
 

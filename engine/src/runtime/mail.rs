@@ -20,6 +20,7 @@ pub(crate) struct Slots {
     aborted: Option<CheckpointId>,
     released: bool,
     last_failed: Option<String>,
+    freeze_last: bool,
 }
 
 impl Slots {
@@ -34,6 +35,7 @@ impl Slots {
             Control::Notice(Notice::Aborted(id)) => self.aborted = self.aborted.max(Some(id)),
             Control::Released => self.released = true,
             Control::LastFailed(reason) => drop(self.last_failed.get_or_insert(reason)),
+            Control::FreezeLast => self.freeze_last = true,
         }
     }
 
@@ -50,6 +52,9 @@ impl Slots {
         }
         if let Some(reason) = self.last_failed.take() {
             return Some(Control::LastFailed(reason));
+        }
+        if std::mem::take(&mut self.freeze_last) {
+            return Some(Control::FreezeLast);
         }
         if std::mem::take(&mut self.released) {
             return Some(Control::Released);
@@ -70,6 +75,7 @@ impl Slots {
             || self.completed.is_some()
             || self.aborted.is_some()
             || self.last_failed.is_some()
+            || self.freeze_last
     }
 }
 

@@ -161,7 +161,7 @@ impl<S: Source, F: Timestamps<S::Out>, G: WatermarkGenerator<S::Out>> SourceInpu
             Control::Drain(kind) => self.finish(kind),
             Control::Notice(notice) => self.pending.push_back(Turn::Notice(notice)),
             // That is for a task that has ended.
-            Control::Released | Control::LastFailed(_) => {}
+            Control::Released | Control::LastFailed(_) | Control::FreezeLast => {}
         }
     }
 
@@ -341,6 +341,10 @@ where
 
     fn notice(&mut self, notice: Notice) -> Result<()> {
         blame(&self.settings.uid, || self.source.on_notice(notice))
+    }
+
+    fn freeze_last(&mut self) -> Result<()> {
+        self.freeze(Barrier::LAST)
     }
 
     fn close(&mut self, outcome: Closing) {

@@ -193,6 +193,11 @@ fn last_checkpoint<T: Data, C: Stage<T>>(
             Some(Control::LastFailed(reason)) => {
                 return Err(TaskError::external(format!("its last snapshot could not be kept: {reason}")));
             }
+            Some(Control::FreezeLast) => {
+                chain.freeze_last()?;
+                input.freeze_last()?;
+                cx.state.submit(Barrier::LAST);
+            }
             Some(_) => {}
             None => mail.bell.wait(None, &cx.cancel)?,
         }

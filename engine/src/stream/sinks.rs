@@ -66,16 +66,21 @@ impl<T: Data, S: Sink<T>> SinkStage<T, S> {
             }
             Ok(())
         })?;
-        let mut frozen = Snapshot::default();
-        for (checkpoint, prepared) in &self.prepared {
-            frozen.item(PREPARED, checkpoint.to_string(), prepared.clone());
-        }
-        self.cx.state.froze(&self.uid, frozen);
+        self.freeze();
         // Without checkpoints nobody will ever say that one is complete: the end is.
         if barrier == Barrier::LAST && !self.cx.state.takes_checkpoints() {
             self.commit(Barrier::LAST.checkpoint)?;
         }
         Ok(())
+    }
+
+    /// What is prepared goes into the checkpoint.
+    fn freeze(&self) {
+        let mut frozen = Snapshot::default();
+        for (checkpoint, prepared) in &self.prepared {
+            frozen.item(PREPARED, checkpoint.to_string(), prepared.clone());
+        }
+        self.cx.state.froze(&self.uid, frozen);
     }
 
     /// What was prepared for this checkpoint or an earlier one is committed, oldest first.
@@ -191,6 +196,10 @@ impl<T: Data, S: Sink<T>> Stage<T> for SinkStage<T, S> {
     fn end(&mut self, _: EndKind) -> Result<()> {
         self.check.end();
         self.cut(Barrier::LAST)
+    }
+    fn freeze_last(&mut self) -> Result<()> {
+        self.freeze();
+        Ok(())
     }
     fn close(&mut self, outcome: Closing) {
         if std::mem::take(&mut self.opened) {

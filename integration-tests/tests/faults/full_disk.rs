@@ -1,7 +1,7 @@
 //! A disk that is full: the checkpoint says so, the job goes on or fails as it was told to, and with space again all is well.
 //!
-//! The disk is a small one in memory that only a child process sees. Where none can be made that way the tests fail,
-//! unless they may be skipped (`WEIR_MAY_SKIP`).
+//! The disk is a small one in memory that only a child process sees. Where none can be made that way the tests say that they
+//! skipped (`WEIR_MAY_SKIP`).
 
 use std::fs;
 use std::io::Write;

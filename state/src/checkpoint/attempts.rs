@@ -154,13 +154,18 @@ impl CheckpointStore {
         let mut records = Vec::new();
         for key in keys.into_iter().rev().take(n) {
             // It may have been deleted since.
-            records.extend(self.0.storage.document(&names::attempt_path(key), FORMAT, FIX).await?);
+            records.extend(self.attempt(key).await?);
         }
         Ok(records)
     }
 
+    /// The record of one; `None` if it was deleted.
+    pub(crate) async fn attempt(&self, key: CheckpointKey) -> Result<Option<AttemptRecord>> {
+        self.0.storage.document(&names::attempt_path(key), FORMAT, FIX).await
+    }
+
     /// Oldest first.
-    async fn attempt_keys(&self) -> Result<Vec<CheckpointKey>> {
+    pub(crate) async fn attempt_keys(&self) -> Result<Vec<CheckpointKey>> {
         let names = self.0.storage.names(ATTEMPTS).await?;
         Ok(names.iter().filter_map(|name| CheckpointKey::parse(name)).collect())
     }

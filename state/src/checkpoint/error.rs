@@ -132,6 +132,35 @@ pub enum CheckpointError {
         /// What there is.
         known: String,
     },
+    /// The savepoint was completed by a process that had lost the job by then: whoever has it since may have begun from before it, and
+    /// sinks may have thrown away what it names.
+    #[error(
+        "savepoint '{name}' in checkpoint storage '{url}' does not count: it was completed under lease epoch {epoch} when another process had taken job '{job}' over without it; begin from another, and delete its folder"
+    )]
+    Disowned {
+        /// Its name.
+        name: String,
+        /// The storage.
+        url: String,
+        /// The job.
+        job: String,
+        /// The lease epoch it was completed under.
+        epoch: u64,
+    },
+    /// A newer checkpoint than the newest one there is was complete, and its manifest is gone.
+    #[error(
+        "{gone} of job '{job}' was complete, and is not in checkpoint storage '{url}' any more; the newest one there is {newest}. To begin from that shows again whatever sinks have shown since. Put the missing one back or name the place it was moved to; or accept it by naming where to begin"
+    )]
+    Gone {
+        /// The job.
+        job: String,
+        /// What is gone, in words.
+        gone: String,
+        /// The newest one that is there, in words.
+        newest: String,
+        /// The storage.
+        url: String,
+    },
     /// The checkpoint or savepoint was published before. Nothing was overwritten.
     #[error("{what} already exists in checkpoint storage '{url}'; {fix}")]
     Exists {

@@ -13,29 +13,29 @@
 //! So it does not matter how late an overtaken process's last write lands.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::clock::utc;
 use super::error::{CheckpointError, Result};
 use super::incremental::{self, Fence};
 pub use super::lease_record::LeaseRecord;
-use super::lease_record::{FORMAT, Verdict};
+use super::lease_record::{FORMAT, SavedBefore, Verdict};
 use super::names::{self, lease_path};
 use super::process::{ProcessId, living};
-use super::storage::{Created, Storage};
-use super::store::{CheckpointStore, Inner, counted};
+use super::reached::{BegunFrom, Reached};
+use super::storage::Storage;
+use super::store::{CheckpointStore, Inner};
+use super::takeover::{claim, stays_silent};
 
 const FIX: &str = "make sure that no process runs the job, then break its lease";
-/// More fences than anybody has late writes.
-const FENCES: usize = 32;
 
 /// The right to write a job's checkpoints; clones are the same one. Dropping the last clone without
 /// [`release`](Self::release) looks like a crash to whoever comes next.
 #[derive(Clone)]
 pub struct Lease(Arc<Shared>);
 
-struct Shared {
+pub(super) struct Shared {
     storage: Storage,
     wall_ms: super::WallClock,
     ttl: Duration,
@@ -45,6 +45,8 @@ struct Shared {
     record: Mutex<LeaseRecord>,
     /// Held while the epoch may change or must not.
     serial: tokio::sync::Mutex<()>,
+    /// A write under this epoch or one before may still land, and nothing keeps it from counting yet.
+    unsettled: AtomicBool,
     /// Held from when what is to be in the file is settled until it is there: an older record must not land on a newer one.
     writing: tokio::sync::Mutex<()>,
 }
@@ -62,7 +64,7 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    fn record(&self) -> MutexGuard<'_, LeaseRecord> {
+    pub(super) fn record(&self) -> MutexGuard<'_, LeaseRecord> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,6 +142,9 @@ impl Lease {
                 ttl_ms: super::progress::millis(ttl),
                 released: false,
                 fences: before.as_ref().map(|before| before.fences.clone()).unwrap_or_default(),
+                saved: before.as_ref().and_then(|before| before.saved.clone()),
+                reached: before.as_ref().and_then(|before| before.reached.clone()),
+                begun: before.as_ref().and_then(|before| before.begun.clone()),
             };
             living().insert(nonce.clone());
             let lease = Self(Arc::new(Shared {
@@ -150,49 +155,13 @@ impl Lease {
                 predecessor: before.filter(|before| !before.released),
                 record: Mutex::new(record.clone()),
                 serial: tokio::sync::Mutex::new(()),
+                unsettled: AtomicBool::new(false),
                 writing: tokio::sync::Mutex::new(()),
             }));
             if claim(inner, record, &lease.0).await? {
                 return Ok(lease);
             }
             // Somebody was quicker: see who.
-        }
-    }
-
-    /// Takes the lease away from whoever has it, and leaves it free. Its owner is refused at its next checkpoint. Returns the
-    /// lease as it was, if there was one that could be read.
-    ///
-    /// # Errors
-    /// When the storage fails.
-    pub async fn break_held(store: &CheckpointStore, by: &str) -> Result<Option<LeaseRecord>> {
-        let inner = &store.0;
-        loop {
-            let epoch = newest(&inner.storage).await?;
-            let before = match epoch {
-                Some(epoch) => match read(&inner.storage, epoch).await {
-                    Err(CheckpointError::Unreadable { .. } | CheckpointError::UnknownFormat { .. }) => None,
-                    read => read?,
-                },
-                None => return Ok(None),
-            };
-            let now = inner.now();
-            let record = LeaseRecord {
-                format: FORMAT,
-                job: inner.job.clone(),
-                epoch: epoch.unwrap_or(0) + 1,
-                owner: by.to_owned(),
-                process: ProcessId::current(),
-                nonce: format!("{:016x}", super::nonce()),
-                acquired_ms: now,
-                renewed_ms: now,
-                ttl_ms: 0,
-                released: true,
-                fences: before.as_ref().map(|before| before.fences.clone()).unwrap_or_default(),
-            };
-            let bytes = super::document::write(&record);
-            if let Created::Yes = inner.storage.create(&lease_path(record.epoch), bytes).await? {
-                return Ok(before);
-            }
         }
     }
 
@@ -209,6 +178,38 @@ impl Lease {
     /// The owner before, if it did not stop as it should.
     pub fn predecessor(&self) -> Option<&LeaseRecord> {
         self.0.predecessor.as_ref()
+    }
+
+    /// Keeps in mind, and with the next renewal or the release in the storage, that sinks commit this one or a life begins from it: a
+    /// later start notices when it is gone. What is older than what is known changes nothing.
+    pub fn reach(&self, reached: Reached) {
+        let mut record = self.0.record();
+        if record.reached.as_ref().is_none_or(|known| known.id < reached.id) {
+            record.reached = Some(reached);
+        }
+    }
+
+    /// Keeps in mind, and with the next renewal or the release in the storage, what the job begins from. Gives what was there before.
+    pub fn begin(&self, begun: Option<BegunFrom>) -> Option<BegunFrom> {
+        std::mem::replace(&mut self.0.record().begun, begun)
+    }
+
+    /// Something is being written under this lease that nobody waits for any more.
+    pub fn doubt(&self) {
+        self.0.unsettled.store(true, Ordering::Release);
+    }
+
+    /// Sees to it that nothing which was written under this lease and has not landed by now will count, should that not be certain
+    /// after a storage's failure. To be called before a job begins again from the newest checkpoint.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Fenced`] when somebody else has the job; when the storage fails.
+    pub async fn settle(&self, store: &CheckpointStore) -> Result<()> {
+        let mut held = self.lock().await;
+        if self.0.unsettled.load(Ordering::Acquire) {
+            held.advance(&store.0).await?;
+        }
+        Ok(())
     }
 
     /// Says that the owner lives.
@@ -257,8 +258,8 @@ impl Lease {
     }
 
     /// Keeps the epoch as it is while something is written under it.
-    pub(crate) async fn lock(&self) -> Result<Held<'_>> {
-        Ok(Held { shared: &self.0, _serial: self.0.serial.lock().await })
+    pub(crate) async fn lock(&self) -> Held<'_> {
+        Held { shared: &self.0, _serial: self.0.serial.lock().await }
     }
 }
 
@@ -278,104 +279,96 @@ impl Held<'_> {
         self.shared.check().await
     }
 
-    /// Whether a manifest counts, by what was there when the owner's epochs began.
-    pub(crate) fn counts(&self, key: names::CheckpointKey) -> bool {
-        incremental::counts(key, &self.shared.record().fences)
+    /// Whether a manifest counts, by what was there when the owner's epochs began; that of a savepoint by its folder.
+    pub(crate) fn counts(&self, key: names::CheckpointKey, savepoint: Option<&str>) -> bool {
+        let record = self.shared.record();
+        match savepoint {
+            None => incremental::counts(key, &record.fences),
+            Some(folder) => {
+                let segment = folder.rsplit('/').next().unwrap_or(folder);
+                record.saved.as_ref().is_none_or(|before| before.counts(segment, key.epoch))
+            }
+        }
     }
 
     /// Takes the next epoch for the same owner: a write under the old one that has not landed by now never counts.
     pub(crate) async fn advance(&mut self, inner: &Inner) -> Result<()> {
         let _writing = self.shared.writing.lock().await;
+        // Until it is done: if it fails half-way, somebody has to try again.
+        self.shared.unsettled.store(true, Ordering::Release);
         self.check().await?;
+        // An earlier try may have got there though it failed: that epoch is ours, too.
+        let taken = newest(&self.shared.storage).await?.unwrap_or(0);
         let record = {
             let mut record = self.shared.record().clone();
-            record.epoch += 1;
+            record.epoch = record.epoch.max(taken) + 1;
             record.renewed_ms = inner.now();
             record
         };
         let (epoch, shared) = (record.epoch, self.shared);
         match claim(inner, record, shared).await? {
-            true => Ok(()),
+            true => {
+                shared.unsettled.store(false, Ordering::Release);
+                Ok(())
+            }
             false => Err(shared.fenced(epoch, "somebody".into())),
         }
     }
 }
 
-/// Creates the file of an epoch and fences the ones before it; false if somebody else was quicker.
-async fn claim(inner: &Inner, mut record: LeaseRecord, shared: &Shared) -> Result<bool> {
-    let (storage, path) = (&inner.storage, lease_path(record.epoch));
-    if let Created::No = storage.create(&path, super::document::write(&record)).await? {
-        return Ok(false);
-    }
-    *shared.record() = record.clone();
-    // Whatever was published until now counts: its owner may have been told so. Whatever comes later does not: its owner sees
-    // this epoch when it looks again.
-    let names = storage.names(names::CHECKPOINTS).await?;
-    let keys: Vec<names::CheckpointKey> =
-        names.iter().filter_map(|name| names::CheckpointKey::parse(name)).collect();
-    let base = counted(&keys, &record.fences).iter().map(|key| key.id).max();
-    record.fences.push(Fence { epoch: record.epoch, base });
-    let surplus = record.fences.len().saturating_sub(FENCES);
-    record.fences.drain(..surplus);
-    shared.record().fences.clone_from(&record.fences);
-    storage.put_document(&path, &record).await?;
-
-    // The one before stays for people to look at.
-    let old = epochs(storage).await?.into_iter().filter(|epoch| *epoch + 1 < record.epoch);
-    storage.delete(old.map(lease_path).collect()).await?;
-    Ok(true)
-}
-
-/// Watches an owner that seems to be gone: false if it is heard of after all.
-async fn stays_silent(storage: &Storage, seen: &LeaseRecord) -> Result<bool> {
-    let ttl = Duration::from_millis(seen.ttl_ms);
-    tracing::info!(
-        job = seen.job,
-        "the lease of {} ran out at {}; watching for {:.0} s whether it is renewed",
-        seen.holder(),
-        utc(seen.renewed_ms.saturating_add_unsigned(seen.ttl_ms)),
-        (ttl * 2 / 3).as_secs_f64()
-    );
-    for _ in 0..4 {
-        tokio::time::sleep(ttl / 6).await;
-        match newest(storage).await? {
-            Some(epoch) if epoch == seen.epoch => {}
-            _ => return Ok(false),
-        }
-        let now = read(storage, seen.epoch).await?;
-        match now {
-            Some(now) if now.renewed_ms != seen.renewed_ms && !now.released => {
-                return Err(now.held(i64::try_from(now.ttl_ms).unwrap_or(i64::MAX)));
-            }
-            Some(now) if now == *seen => {}
-            _ => return Ok(false),
-        }
-    }
-    Ok(true)
-}
-
 /// The epochs there are, in no particular order.
-async fn epochs(storage: &Storage) -> Result<Vec<u64>> {
+pub(super) async fn epochs(storage: &Storage) -> Result<Vec<u64>> {
     let names = storage.names(names::LEASE).await?;
     Ok(names.iter().filter_map(|name| names::lease_epoch(name)).collect())
 }
 
-async fn newest(storage: &Storage) -> Result<Option<u64>> {
+pub(super) async fn newest(storage: &Storage) -> Result<Option<u64>> {
     Ok(epochs(storage).await?.into_iter().max())
 }
 
-async fn read(storage: &Storage, epoch: u64) -> Result<Option<LeaseRecord>> {
+pub(super) async fn read(storage: &Storage, epoch: u64) -> Result<Option<LeaseRecord>> {
     storage.document(&lease_path(epoch), FORMAT, FIX).await
+}
+
+/// The newest record.
+async fn newest_record(storage: &Storage) -> Result<Option<LeaseRecord>> {
+    loop {
+        let Some(epoch) = newest(storage).await? else { return Ok(None) };
+        if let Some(record) = read(storage, epoch).await? {
+            return Ok(Some(record));
+        }
+    }
 }
 
 /// What says which manifests count.
 pub(crate) async fn fences(storage: &Storage) -> Result<Vec<Fence>> {
-    loop {
-        let Some(epoch) = newest(storage).await? else { return Ok(Vec::new()) };
-        if let Some(record) = read(storage, epoch).await? {
-            return Ok(record.fences);
-        }
-    }
+    Ok(newest_record(storage).await?.map(|record| record.fences).unwrap_or_default())
+}
+
+/// What says which savepoints count; `None` when all do.
+pub(crate) async fn saved_before(storage: &Storage) -> Result<Option<SavedBefore>> {
+    Ok(newest_record(storage).await?.and_then(|record| record.saved))
+}
+
+/// The greatest number of a checkpoint that the lease knows of.
+pub(crate) async fn greatest_id(storage: &Storage) -> Result<u64> {
+    let record = newest_record(storage).await?;
+    let known = record.iter().flat_map(|record| {
+        let reached = record.reached.iter().map(|reached| reached.id);
+        record.fences.iter().filter_map(|fence| fence.base).chain(reached)
+    });
+    Ok(known.max().unwrap_or(0))
+}
+
+/// The folders' names of the savepoints there are, whether they count or not.
+pub(crate) async fn saved_segments(storage: &Storage) -> Result<Vec<String>> {
+    let listed = storage.list(names::SAVEPOINTS).await?;
+    let segment = |path: &str| {
+        let path = path.strip_prefix(names::SAVEPOINTS)?.strip_prefix('/')?;
+        let segment = path.strip_suffix(names::SAVEPOINT_MANIFEST)?.strip_suffix('/')?;
+        (!segment.contains('/')).then(|| segment.to_owned())
+    };
+    Ok(listed.iter().filter_map(|file| segment(&file.path)).collect())
 }
 
 #[cfg(test)]

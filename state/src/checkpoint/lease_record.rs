@@ -1,11 +1,14 @@
 //! What the file of a lease says, and whether it lets somebody else take the job over.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::clock::utc;
 use super::error::CheckpointError;
 use super::incremental::Fence;
 use super::process::{Liveness, ProcessId, living};
+use super::reached::{BegunFrom, Reached};
 
 pub(crate) const FORMAT: u32 = 1;
 
@@ -33,6 +36,32 @@ pub struct LeaseRecord {
     pub released: bool,
     /// What earlier owners' manifests count for.
     pub(crate) fences: Vec<Fence>,
+    /// Which of earlier owners' savepoints count; absent when an earlier version took the lease: then all do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) saved: Option<SavedBefore>,
+    /// The newest one that sinks have committed or a life began from, as far as its owners have said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<Reached>,
+    /// What the last owner that began the job began it from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<BegunFrom>,
+}
+
+/// Which savepoints of the epochs before one count: those that were there when it was taken. A later one was completed by a process
+/// that had lost the job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedBefore {
+    /// The epoch that was taken.
+    pub(crate) epoch: u64,
+    /// Their folders' names.
+    pub(crate) segments: BTreeSet<String>,
+}
+
+impl SavedBefore {
+    /// Whether the savepoint in this folder, of this epoch, counts.
+    pub(crate) fn counts(&self, segment: &str, epoch: u64) -> bool {
+        epoch >= self.epoch || self.segments.contains(segment)
+    }
 }
 
 impl LeaseRecord {

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::checkpoint::faults::{Call, Fault, FaultyStore};
+use crate::checkpoint::takeover::FENCES;
 use crate::checkpoint::tests::support::*;
 use crate::checkpoint::{Kind, StoreOptions};
 
@@ -275,4 +276,53 @@ async fn a_renewal_that_takes_long_does_not_undo_a_release() {
     released.unwrap();
     let record = read(&store.0.storage, lease.epoch()).await.unwrap().unwrap();
     assert!(record.released, "{record:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_may_still_land_is_kept_from_counting_before_the_job_begins_again() {
+    let faulty = FaultyStore::memory();
+    let store = over(&faulty, options());
+    let mut local = Local::new();
+    local.write("000001.sst", b"one");
+    let lease = Lease::acquire(&store, "first", TTL).await.unwrap();
+    checkpoint(&store, &lease, 1, local.freeze(0, &["000001.sst"]), None).await.unwrap();
+
+    // The manifest fails to be written, and lands an hour later; and just then no new epoch can be taken, or not wholly.
+    for (id, broken) in [(2, "lease/"), (3, "checkpoints")] {
+        faulty.inject_times(
+            Call::Put,
+            &format!("checkpoints/{id:010}"),
+            Fault::Late(Duration::from_secs(3600)),
+            usize::MAX,
+        );
+        let call = if broken == "lease/" { Call::Put } else { Call::List };
+        faulty.inject(call, broken, Fault::Fail);
+        let unsure = checkpoint(&store, &lease, id, local.freeze(0, &["000001.sst"]), None).await;
+        assert!(matches!(unsure, Err(CheckpointError::Unsure { .. })), "{unsure:?}");
+        assert!(lease.settle(&store).await.is_err(), "it is not certain yet");
+        faulty.heal();
+        lease.settle(&store).await.unwrap();
+        assert_eq!(store.latest().await.unwrap().unwrap().manifest().id, 1, "what the job begins from");
+        tokio::time::sleep(Duration::from_secs(3700)).await;
+        assert_eq!(store.latest().await.unwrap().unwrap().manifest().id, 1, "though {id} is there by now");
+    }
+    let next = store.next_id().await.unwrap();
+    checkpoint(&store, &lease, next, local.freeze(0, &["000001.sst"]), None).await.unwrap();
+    assert_eq!(store.latest().await.unwrap().unwrap().manifest().id, next);
+}
+
+#[tokio::test(start_paused = true)]
+async fn breaking_a_lease_that_cannot_be_read_keeps_what_the_one_before_knew() {
+    let store = over(&FaultyStore::memory(), options());
+    let first = Lease::acquire(&store, "first", TTL).await.unwrap();
+    first.reach(Reached { id: 7, savepoint: None });
+    first.release().await.unwrap();
+    let second = Lease::acquire(&store, "second", TTL).await.unwrap();
+    assert_eq!(second.record().reached.map(|reached| reached.id), Some(7));
+    store.0.storage.put(&lease_path(second.epoch()), "{\"format\": 1, \"own").await.unwrap();
+    Lease::break_held(&store, "an operator").await.unwrap();
+    let third = Lease::acquire(&store, "third", TTL).await.unwrap();
+    let record = third.record();
+    assert_eq!(record.reached.map(|reached| reached.id), Some(7));
+    assert_eq!(record.fences.iter().map(|fence| fence.epoch).collect::<Vec<_>>(), [1, 4]);
 }

@@ -41,12 +41,15 @@ mod power_cut;
 mod process;
 mod progress;
 mod publish;
+mod reached;
 pub mod restarts;
 mod retain;
 mod saved;
+mod savepoints;
 mod send;
 mod storage;
 mod store;
+mod takeover;
 mod upload;
 
 #[cfg(test)]
@@ -66,6 +69,7 @@ pub use open::share;
 pub use pending::Pending;
 pub use process::ProcessId;
 pub use progress::{FileProgress, Progress, UploadPhase};
+pub use reached::{BegunFrom, Reached};
 pub use restarts::{Restart, TooManyRestarts, allow};
 pub use retain::Deleted;
 pub use saved::{DownloadReport, FileDownload, Saved};

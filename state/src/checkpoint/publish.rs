@@ -23,7 +23,7 @@ impl CheckpointStore {
     /// * Any other: certainly not published, and never will be; go on, or discard it.
     pub async fn publish(&self, pending: &Pending, mut manifest: Manifest, lease: &Lease) -> Result<Saved> {
         let making = pending.making();
-        let mut held = lease.lock().await?;
+        let held = lease.lock().await;
         manifest.epoch = held.epoch();
         self.check(making, &manifest)?;
         if !making.close() {
@@ -33,7 +33,7 @@ impl CheckpointStore {
                     .into(),
             });
         }
-        let published = self.put_manifest(making, &manifest, &mut held).await;
+        let published = self.put_manifest(making, &manifest, lease, held).await;
         match &published {
             Ok(()) => {
                 if manifest.kind == Kind::Checkpoint {
@@ -75,16 +75,17 @@ impl CheckpointStore {
         }
     }
 
-    async fn put_manifest(
+    async fn put_manifest<'a>(
         &self,
         making: &Making,
         manifest: &Manifest,
-        lease: &mut lease::Held<'_>,
+        lease: &'a Lease,
+        mut held: lease::Held<'a>,
     ) -> Result<()> {
         fail_point!("checkpoint::before_publish", |_| Err(CheckpointError::Injected(
             "checkpoint::before_publish"
         )));
-        lease.check().await?;
+        held.check().await?;
         let path = match &making.folder {
             Some(folder) => format!("{folder}/{}", names::SAVEPOINT_MANIFEST),
             None => manifest.key().path(),
@@ -93,11 +94,29 @@ impl CheckpointStore {
         files.push(path.clone());
         self.0.storage.sync_folders_of(files).await?;
         let bytes = document::write(manifest);
-        match self.0.storage.create(&path, bytes.clone()).await {
+        let created = match manifest.kind {
+            Kind::Checkpoint => self.0.storage.create(&path, bytes.clone()).await,
+            // However long that takes, checkpoints are published meanwhile: it shares no file with them.
+            Kind::Savepoint => {
+                drop(held);
+                let created = self.0.storage.create(&path, bytes.clone()).await;
+                held = lease.lock().await;
+                created
+            }
+        };
+        match created {
             Ok(Created::Yes) => {
                 // Between the look at the lease and the write somebody may have taken the job over, and not have seen this
                 // checkpoint. Whoever did decides.
-                lease.check().await.map_err(|error| unsure(&self.0.job, manifest, error))
+                held.check().await.map_err(|error| unsure(&self.0.job, manifest, error))?;
+                if held.counts(manifest.key(), making.folder.as_deref()) {
+                    return Ok(());
+                }
+                // This very owner has drawn a line meanwhile, since the storage had failed: it was behind it.
+                if let Err(error) = self.0.storage.delete(vec![path.clone()]).await {
+                    tracing::warn!(%error, "the manifest of a savepoint that does not count could not be deleted");
+                }
+                Err(CheckpointError::Discarded { id: making.id })
             }
             Ok(Created::No) => Err(match manifest.kind {
                 Kind::Savepoint => CheckpointError::Exists {
@@ -111,25 +130,25 @@ impl CheckpointStore {
                     fix: "number checkpoints from next_id on",
                 },
             }),
-            Err(error) => self.find_out(manifest, &path, &bytes, lease, error).await,
+            Err(error) => self.find_out(making, manifest, (&path, &bytes), &mut held, error).await,
         }
     }
 
     /// The storage failed to write the manifest: finds out whether it is there, and keeps it from appearing later.
     async fn find_out(
         &self,
+        making: &Making,
         manifest: &Manifest,
-        path: &str,
-        bytes: &[u8],
+        (path, bytes): (&str, &[u8]),
         lease: &mut lease::Held<'_>,
         error: CheckpointError,
     ) -> Result<()> {
         let storage = &self.0.storage;
         // A write that may still land must not count when it does: from the next epoch on it does not. It counts if it was there
         // when that epoch began, and only then.
-        if storage.late() == Late::Possible && manifest.kind == Kind::Checkpoint {
+        if storage.late() == Late::Possible {
             match lease.advance(&self.0).await {
-                Ok(()) if lease.counts(manifest.key()) => {}
+                Ok(()) if lease.counts(manifest.key(), making.folder.as_deref()) => {}
                 Ok(()) => return Err(error),
                 Err(failed) if failed.is_fenced() => return Err(failed),
                 Err(_) => return Err(unsure(&self.0.job, manifest, error)),

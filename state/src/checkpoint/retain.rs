@@ -28,7 +28,7 @@ impl CheckpointStore {
     /// # Errors
     /// When somebody else has the job, or the storage fails. What should have gone then goes another time.
     pub async fn retain(&self, keep: usize, lease: &Lease) -> Result<Deleted> {
-        let mut held = lease.lock().await?;
+        let mut held = lease.lock().await;
         held.check().await?;
         let keys = self.list().await?;
         self.0.books().only(&keys);
@@ -85,7 +85,7 @@ impl CheckpointStore {
     /// # Errors
     /// When somebody else has the job, or the storage fails.
     pub async fn sweep(&self, lease: &Lease) -> Result<Deleted> {
-        let mut held = lease.lock().await?;
+        let mut held = lease.lock().await;
         held.check().await?;
         let keys = self.listed().await?;
         let fences = lease::fences(&self.0.storage).await?;

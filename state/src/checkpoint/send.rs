@@ -17,9 +17,24 @@ use super::progress::{Note, UploadPhase};
 use crate::backend::LocalFile;
 
 /// One of the uploads that may run at once.
-pub(crate) async fn slot(making: &Making) -> Result<SemaphorePermit<'_>> {
-    let slot = making.unless_discarded(making.store.slots.acquire()).await?;
-    Ok(slot.expect("the slots are never closed"))
+#[derive(Debug)]
+pub(crate) struct Slot<'a> {
+    _slot: SemaphorePermit<'a>,
+    _of_savepoints: Option<SemaphorePermit<'a>>,
+}
+
+/// Waits for one. Savepoints leave one to checkpoints: however large or slow they are, those are not to wait for them.
+pub(crate) async fn slot(making: &Making) -> Result<Slot<'_>> {
+    let turn = async {
+        let of_savepoints = match making.folder {
+            Some(_) => Some(making.store.savepoint_slots.acquire().await),
+            None => None,
+        };
+        (of_savepoints, making.store.slots.acquire().await)
+    };
+    let (of_savepoints, slot) = making.unless_discarded(turn).await?;
+    let never = "the slots are never closed";
+    Ok(Slot { _slot: slot.expect(never), _of_savepoints: of_savepoints.map(|slot| slot.expect(never)) })
 }
 
 /// Uploads a file; its checksum.
@@ -29,7 +44,7 @@ pub(crate) async fn send(
     bytes: u64,
     place: &str,
     note: &Note,
-    permit: SemaphorePermit<'_>,
+    permit: Slot<'_>,
 ) -> Result<String> {
     let whole = bytes <= making.store.options.part_bytes;
     match &making.store.storage.objects.parts {
@@ -74,7 +89,7 @@ async fn send_whole(
     bytes: u64,
     place: &str,
     note: &Note,
-    _permit: SemaphorePermit<'_>,
+    _permit: Slot<'_>,
 ) -> Result<String> {
     note.phase(UploadPhase::Reading);
     let mut reader = Reader::open(&file.path, bytes).await?;
@@ -110,7 +125,7 @@ async fn send_in_parts(
     bytes: u64,
     place: &str,
     note: &Note,
-    permit: SemaphorePermit<'_>,
+    permit: Slot<'_>,
 ) -> Result<String> {
     let storage = &making.store.storage;
     let at = storage.at(place);
@@ -139,7 +154,7 @@ async fn pieces<'a>(
     mut reader: Reader,
     place: &'a str,
     note: &'a Note,
-    permit: SemaphorePermit<'a>,
+    permit: Slot<'a>,
 ) -> Result<(Vec<PartId>, String)> {
     let parallel = making.store.options.parallel.max(1);
     let mut under_way = FuturesUnordered::new();
@@ -181,7 +196,7 @@ async fn piece(
     (index, data): (usize, Bytes),
     place: &str,
     note: &Note,
-    permit: SemaphorePermit<'_>,
+    permit: Slot<'_>,
 ) -> Result<(usize, PartId)> {
     let (at, length) = (making.store.storage.at(place), data.len() as u64);
     let mut tries = 1;

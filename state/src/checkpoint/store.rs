@@ -24,7 +24,7 @@ use super::storage::{Late, Objects, Retry, Storage};
 /// Gives the time of day in milliseconds since the Unix epoch.
 pub type WallClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-const MANIFEST_FIX: &str = "restore from another checkpoint or savepoint by name, or start fresh";
+pub(crate) const MANIFEST_FIX: &str = "restore from another checkpoint or savepoint by name, or start fresh";
 
 /// How a storage is used.
 #[derive(Clone)]
@@ -93,6 +93,8 @@ pub(crate) struct Inner {
     pub(crate) storage: Storage,
     pub(crate) options: StoreOptions,
     pub(crate) slots: Semaphore,
+    /// Of the slots, those that savepoints may take.
+    pub(crate) savepoint_slots: Semaphore,
     pub(crate) runtime: Handle,
     /// How many checkpoints are in the making.
     pub(crate) busy: watch::Sender<usize>,
@@ -144,6 +146,7 @@ impl CheckpointStore {
             job: job.to_owned(),
             storage: storage.below(&names::escape(job)),
             slots: Semaphore::new(options.parallel.max(1)),
+            savepoint_slots: Semaphore::new(options.parallel.saturating_sub(1).max(1)),
             runtime: Handle::current(),
             busy: watch::Sender::new(0),
             books: Mutex::default(),
@@ -171,45 +174,6 @@ impl CheckpointStore {
     /// Begins checkpoint `id`, which must be greater than that of any checkpoint there is ([`next_id`](Self::next_id)).
     pub fn begin(&self, id: u64) -> Pending {
         Pending::new(Making::new(self.0.clone(), id, Kind::Checkpoint, None))
-    }
-
-    /// Begins savepoint `name`, which takes part in the numbering as checkpoint `id`. What an earlier try of this name left
-    /// behind is removed.
-    ///
-    /// # Errors
-    /// [`CheckpointError::Exists`] if there is a savepoint of that name, [`CheckpointError::BadName`]; when the storage fails.
-    pub async fn begin_savepoint(&self, id: u64, name: &str) -> Result<Pending> {
-        self.may_begin_savepoint(name).await?;
-        let folder = savepoint_folder(name);
-        let left = self.0.storage.list(&folder).await?;
-        self.0.storage.delete(left.into_iter().map(|file| file.path).collect()).await?;
-        Ok(Pending::new(Making::new(self.0.clone(), id, Kind::Savepoint, Some(folder))))
-    }
-
-    /// Says whether a savepoint of that name may be begun; changes nothing.
-    ///
-    /// # Errors
-    /// The name is not one, or is taken by a complete savepoint, or the storage fails.
-    pub async fn may_begin_savepoint(&self, name: &str) -> Result<()> {
-        if !names::is_reversible(name) || name.contains(['/', '\\']) {
-            return Err(CheckpointError::BadName {
-                name: name.to_owned(),
-                why: "it must have 1 to 40 characters, none of them a slash",
-            });
-        }
-        let manifest = format!("{}/{}", savepoint_folder(name), names::SAVEPOINT_MANIFEST);
-        if self.0.storage.length(&manifest).await?.is_some() {
-            return Err(self.savepoint_exists(name));
-        }
-        Ok(())
-    }
-
-    fn savepoint_exists(&self, name: &str) -> CheckpointError {
-        CheckpointError::Exists {
-            what: format!("savepoint '{name}'"),
-            url: self.url().to_owned(),
-            fix: "choose another name, or delete its folder",
-        }
     }
 
     /// Waits until no checkpoint is in the making and the files of those that were given up are deleted.
@@ -267,25 +231,6 @@ impl CheckpointStore {
         }
     }
 
-    /// A number greater than that of any checkpoint or savepoint of the job, including those that do not count. Savepoints
-    /// that cannot be read are passed over.
-    ///
-    /// # Errors
-    /// When the storage fails.
-    pub async fn next_id(&self) -> Result<u64> {
-        let mut last = self.listed().await?.last().map_or(0, |key| key.id);
-        for name in self.savepoints().await? {
-            match self.load_savepoint(&name).await {
-                Ok(saved) => last = last.max(saved.manifest().id),
-                Err(error @ (CheckpointError::Unreadable { .. } | CheckpointError::UnknownFormat { .. })) => {
-                    tracing::warn!(%error, "a savepoint is passed over when checkpoints are numbered");
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(last + 1)
-    }
-
     pub(crate) async fn read(&self, key: CheckpointKey) -> Result<Saved> {
         let manifest: Option<Manifest> =
             self.0.storage.document(&key.path(), MANIFEST_FORMAT, MANIFEST_FIX).await?;
@@ -297,52 +242,6 @@ impl CheckpointStore {
         self.0.books().publish(key, files);
         Ok(Saved::new(manifest, self.0.storage.clone(), self.0.clone()))
     }
-
-    /// The savepoints of this job, by name, in order. Half-written ones are not among them.
-    ///
-    /// # Errors
-    /// When the storage fails.
-    pub async fn savepoints(&self) -> Result<Vec<String>> {
-        let listed = self.0.storage.list(names::SAVEPOINTS).await?;
-        let name = |path: &str| {
-            let path = path.strip_prefix(names::SAVEPOINTS)?.strip_prefix('/')?;
-            let name = path.strip_suffix(names::SAVEPOINT_MANIFEST)?.strip_suffix('/')?;
-            Some(names::unescape(name))
-        };
-        Ok(listed.iter().filter_map(|file| name(&file.path)).collect())
-    }
-
-    /// Where a savepoint of that name lies, or would: what [`load_savepoint`](Self::load_savepoint) takes.
-    pub fn savepoint_url(&self, name: &str) -> String {
-        let (url, job) = (self.url().trim_end_matches('/'), names::escape(&self.0.job));
-        format!("{url}/{job}/{}", savepoint_folder(name))
-    }
-
-    /// A savepoint: of this job by name, or of any job by the URL or path of its folder, wherever it was moved to.
-    ///
-    /// # Errors
-    /// [`CheckpointError::NotFound`] says which there are; when its manifest cannot be read.
-    pub async fn load_savepoint(&self, path_or_name: &str) -> Result<Saved> {
-        let named = self.0.storage.below(&savepoint_folder(path_or_name));
-        let is_path = path_or_name.contains(['/', '\\']);
-        let storage = match is_path {
-            true => open::open(path_or_name, Want::Readable, &self.0.options).await?,
-            false => named,
-        };
-        let manifest: Option<Manifest> =
-            storage.document(names::SAVEPOINT_MANIFEST, MANIFEST_FORMAT, MANIFEST_FIX).await?;
-        match manifest {
-            Some(manifest) => Ok(Saved::new(manifest, storage, self.0.clone())),
-            None => Err(CheckpointError::NotFound {
-                what: match is_path {
-                    true => format!("a savepoint ({})", names::SAVEPOINT_MANIFEST),
-                    false => format!("savepoint '{path_or_name}' of job '{}'", self.0.job),
-                },
-                url: storage.url().to_owned(),
-                known: listing(self.savepoints().await?.into_iter()),
-            }),
-        }
-    }
 }
 
 /// The keys that count.
@@ -350,12 +249,8 @@ pub(crate) fn counted(keys: &[CheckpointKey], fences: &[Fence]) -> Vec<Checkpoin
     keys.iter().copied().filter(|key| counts(*key, fences)).collect()
 }
 
-fn savepoint_folder(name: &str) -> String {
-    format!("{}/{}", names::SAVEPOINTS, names::escape(name))
-}
-
 /// What there is, for a message.
-fn listing(names: impl DoubleEndedIterator<Item = String>) -> String {
+pub(crate) fn listing(names: impl DoubleEndedIterator<Item = String>) -> String {
     let mut newest: Vec<String> = names.rev().take(11).collect();
     let more = newest.len() > 10;
     newest.truncate(10);

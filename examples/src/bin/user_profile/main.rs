@@ -118,7 +118,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     };
     let mut common = options.common.clone();
     // What the broker in this process was given goes with it.
-    common.fresh |= embedded && common.savepoint.is_none();
+    common.fresh |= embedded && common.savepoint.is_none() && common.checkpoint.is_none();
     let shell = common.job(job::NAME)?;
     let source = KafkaSource::json::<Behaviour>(&kafka).topic(job::TOPIC).from(Start::Latest);
     let progress = source.progress();

@@ -54,3 +54,32 @@ async fn every_attempt_leaves_a_record_and_the_oldest_go() {
     assert_eq!(json["tasks"][0]["missing"][0]["from"], "behaviour[0]");
     assert_eq!(json["mode"], "exactly-once");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_complete_is_known_by_its_record_or_by_the_lease() {
+    let store = over(&FaultyStore::memory(), options());
+    let lease = Lease::acquire(&store, "test", TTL).await.unwrap();
+    assert_eq!(store.reached_after(0, &lease).await.unwrap(), None);
+    for (id, outcome) in [(4, Outcome::Completed), (5, Outcome::Completed), (6, Outcome::Failed("x".into()))]
+    {
+        store.record_attempt(&record(id, outcome)).await.unwrap();
+    }
+    let savepoint = AttemptRecord { kind: Kind::Savepoint, ..record(7, Outcome::Completed) };
+    store.record_attempt(&savepoint).await.unwrap();
+    let at = |id: u64| Some(Reached { id, savepoint: None });
+    assert_eq!(store.reached_after(4, &lease).await.unwrap(), at(5));
+    assert_eq!(store.reached_after(5, &lease).await.unwrap(), None, "a savepoint may be removed");
+    store.0.storage.put("attempts/0000000008-000001.json", "garbage").await.unwrap();
+    assert_eq!(store.reached_after(0, &lease).await.unwrap(), at(5), "what cannot be read says nothing");
+    assert_eq!(store.next_id().await.unwrap(), 9);
+
+    let stopped = Reached { id: 7, savepoint: Some("stop".into()) };
+    lease.reach(stopped.clone());
+    lease.reach(Reached { id: 2, savepoint: None });
+    lease.release().await.unwrap();
+    let next = Lease::acquire(&store, "next", TTL).await.unwrap();
+    assert_eq!(store.reached_after(6, &next).await.unwrap(), Some(stopped));
+    next.reach(Reached { id: 30, savepoint: None });
+    next.renew().await.unwrap();
+    assert_eq!(store.next_id().await.unwrap(), 31);
+}

@@ -15,6 +15,7 @@ use crate::format::{Bytes, Decoder, Encoder, Json};
 
 mod dry;
 mod ends;
+mod kept;
 mod positions;
 mod watched;
 

@@ -1,12 +1,11 @@
 //! Where reading begins: an offset that is known to be there, or an error that says what is. Pure.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-use weir_engine::{RestoredItem, Result, TaskError};
+use weir_engine::{Result, TaskError};
 
 use super::deal::Found;
+use super::restored::Restored;
 use super::source::Start;
 
 /// Offsets by topic and partition.
@@ -60,88 +59,6 @@ pub(super) fn gone(by: Wanted, topic: &str, partition: i32, wanted: i64, low: i6
     )
 }
 
-/// The name of a partition in checkpoints. No topic's name has a slash.
-pub(super) fn position_name(topic: &str, partition: i32) -> String {
-    format!("{topic}/{partition}")
-}
-
-/// Under this name a checkpoint holds the pattern of a source; no partition's name has a star.
-pub(super) const PATTERN: &str = "*";
-
-/// Where a partition stands in a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
-    /// The offset of the next record.
-    pub(super) next: i64,
-    /// The offset before which reading ends, if it does.
-    pub(super) end: Option<i64>,
-}
-
-impl Position {
-    /// As a checkpoint holds it.
-    pub(super) fn written(self) -> Value {
-        match self.end {
-            None => self.next.into(),
-            Some(end) => serde_json::json!({ "next": self.next, "end": end }),
-        }
-    }
-
-    fn read(value: &Value) -> Option<Position> {
-        match value.as_i64() {
-            Some(next) => Some(Position { next, end: None }),
-            None => {
-                Some(Position { next: value.get("next")?.as_i64()?, end: Some(value.get("end")?.as_i64()?) })
-            }
-        }
-    }
-}
-
-/// The positions of a checkpoint, by topic and partition.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Restored {
-    topics: BTreeMap<String, BTreeMap<i32, Position>>,
-    /// It was of a source with a pattern.
-    pattern: bool,
-}
-
-impl Restored {
-    /// Reads what the subtasks of an earlier life have put into the checkpoint.
-    pub(super) fn read(items: &[RestoredItem]) -> Result<Restored> {
-        let mut restored = Restored::default();
-        for item in items {
-            if item.key == PATTERN {
-                restored.pattern = true;
-                continue;
-            }
-            let name = item.key.rsplit_once('/').and_then(|(topic, p)| Some((topic, p.parse::<i32>().ok()?)));
-            let (Some((topic, partition)), Some(position)) = (name, Position::read(&item.value)) else {
-                return Err(TaskError::user(format!(
-                    "the checkpoint holds {}: {} as a position of this source, which is none in a topic: was there another \
-                     source under this uid? Give this one a uid of its own",
-                    item.key, item.value
-                )));
-            };
-            restored.topics.entry(topic.to_owned()).or_default().insert(partition, position);
-        }
-        Ok(restored)
-    }
-
-    /// Where the partition stands.
-    pub(super) fn position(&self, topic: &str, partition: i32) -> Option<Position> {
-        self.topics.get(topic)?.get(&partition).copied()
-    }
-
-    /// Where reading of the partition is to end.
-    pub(super) fn end(&self, topic: &str, partition: i32) -> Option<i64> {
-        self.position(topic, partition)?.end
-    }
-
-    /// Topics of the checkpoint that are read no more.
-    pub(super) fn left_out<'a>(&'a self, found: &'a Found) -> impl Iterator<Item = &'a str> {
-        self.topics.keys().map(String::as_str).filter(|topic| !found.iter().any(|(t, _)| t == topic))
-    }
-}
-
 /// What is known about where to begin.
 pub(super) struct Begin<'a> {
     pub(super) start: &'a Start,
@@ -152,6 +69,8 @@ pub(super) struct Begin<'a> {
     pub(super) timed: Timed,
     /// Where earlier lives began that came to no complete checkpoint.
     pub(super) firsts: Offsets,
+    /// What the first of these lives found, when this process knows it: all else has been added since.
+    pub(super) seen: Option<BTreeSet<(String, i32)>>,
     /// The job takes no checkpoints: a life after the first promises nothing about what became of records since.
     pub(super) promises_nothing: bool,
 }
@@ -159,70 +78,58 @@ pub(super) struct Begin<'a> {
 impl Begin<'_> {
     /// True when where the partition begins is not known and depends on when that is asked.
     pub(super) fn is_chosen_now(&self, topic: &str, partition: i32) -> bool {
-        matches!(self.start, Start::Latest | Start::Timestamp(_))
-            && !self.restored.pattern
-            && !self.restored.topics.contains_key(topic)
-            && !self.firsts.contains_key(&(topic.to_owned(), partition))
+        let key = (topic.to_owned(), partition);
+        depends_on_now(self.start)
+            && !self.restored.looked_for(topic)
+            && self.restored.partitions(topic).is_none()
+            && !self.firsts.contains_key(&key)
+            && !self.is_new(&key)
+    }
+
+    /// True when an earlier life that came to no complete checkpoint did not find the partition: all of it is new.
+    fn is_new(&self, key: &(String, i32)) -> bool {
+        self.seen.as_ref().is_some_and(|seen| !seen.contains(key))
+    }
+
+    /// The offset that somebody wants of the partition, and who; none where what the broker has says where to begin.
+    fn wanted(&self, key: &(String, i32)) -> Option<(Wanted, i64)> {
+        match (self.restored.partitions(&key.0), self.start) {
+            // A partition that the checkpoint does not know of its topic has been added since: all of it is new.
+            (Some(partitions), _) => Some((Wanted::Checkpoint, partitions.get(&key.1)?.next)),
+            // So is a topic that the pattern looked for then, and did not find.
+            (None, _) if self.restored.looked_for(&key.0) => None,
+            (None, Start::Earliest) => None,
+            (None, Start::Offsets(offsets)) => Some((Wanted::Start, *offsets.get(key)?)),
+            (None, Start::Group) => Some((Wanted::Group, *self.group.get(key)?)),
+            (None, Start::Latest | Start::Timestamp(_)) => Some((Wanted::First, *self.firsts.get(key)?)),
+        }
+    }
+
+    /// True when the offset to begin at lies behind `high`, the end for those who read what is committed: it may be in a transaction
+    /// that is still open.
+    pub(super) fn is_beyond(&self, topic: &str, partition: i32, high: i64) -> bool {
+        self.wanted(&(topic.to_owned(), partition)).is_some_and(|(_, wanted)| wanted > high)
     }
 
     /// The offset to begin at in a partition that has `low` up to `high`.
     pub(super) fn offset(&self, topic: &str, partition: i32, low: i64, high: i64) -> Result<i64> {
-        let restored = self.restored.topics.get(topic);
         let key = (topic.to_owned(), partition);
-        let first = self.firsts.get(&key).copied();
-        let (by, wanted) = match (restored, self.start) {
-            // A partition that the checkpoint does not know of its topic has been added since: all of it is new.
-            (Some(partitions), _) => (Wanted::Checkpoint, partitions.get(&partition).map(|p| p.next)),
-            // So is a topic that the pattern did not find then.
-            (None, _) if self.restored.pattern => return Ok(low),
-            (None, Start::Earliest) => return Ok(low),
-            (None, Start::Offsets(offsets)) => (Wanted::Start, offsets.get(&key).copied()),
-            (None, Start::Group) => (Wanted::Group, self.group.get(&key).copied()),
-            (None, Start::Latest | Start::Timestamp(_)) if first.is_some() => (Wanted::First, first),
-            (None, Start::Latest) => return Ok(high),
-            (None, Start::Timestamp(_)) => {
-                return Ok(self.timed.get(&key).map_or(high, |at| (*at).clamp(low, high)));
-            }
-        };
-        match wanted {
-            None => Ok(low),
-            Some(wanted) if (low..=high).contains(&wanted) => Ok(wanted),
-            Some(_) if by == Wanted::First && self.promises_nothing => Ok(low),
-            Some(wanted) => Err(TaskError::external(gone(by, topic, partition, wanted, low, high))),
+        match self.wanted(&key) {
+            Some((_, wanted)) if (low..=high).contains(&wanted) => Ok(wanted),
+            Some((Wanted::First, _)) if self.promises_nothing => Ok(low),
+            Some((by, wanted)) => Err(TaskError::external(gone(by, topic, partition, wanted, low, high))),
+            None if !self.is_chosen_now(topic, partition) => Ok(low),
+            None => Ok(match self.start {
+                Start::Timestamp(_) => self.timed.get(&key).map_or(high, |at| (*at).clamp(low, high)),
+                _ => high,
+            }),
         }
     }
 }
 
-/// Where the first life of a job began, for its next ones: until a checkpoint is complete nothing else knows it, and "the end" is
-/// somewhere else by then. Shared by all copies of a source; by operator.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Firsts(Arc<Mutex<BTreeMap<String, Offsets>>>);
-
-impl Firsts {
-    /// Where the partitions of `uid` began.
-    pub(super) fn of(&self, uid: &str) -> Offsets {
-        self.lock().get(uid).cloned().unwrap_or_default()
-    }
-
-    /// These partitions of `uid` begin here.
-    pub(super) fn keep(&self, uid: &str, began: impl IntoIterator<Item = ((String, i32), i64)>) {
-        self.lock().entry(uid.to_owned()).or_default().extend(began);
-    }
-
-    /// A checkpoint knows better, or nobody will ask.
-    pub(super) fn forget<'a>(&self, uid: &str, partitions: impl IntoIterator<Item = (&'a str, i32)>) {
-        if let Some(of) = self.lock().get_mut(uid)
-            && !of.is_empty()
-        {
-            for (topic, partition) in partitions {
-                of.remove(&(topic.to_owned(), partition));
-            }
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Offsets>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// True when where partitions begin depends on when that is asked.
+pub(super) fn depends_on_now(start: &Start) -> bool {
+    matches!(start, Start::Latest | Start::Timestamp(_))
 }
 
 /// Refuses offsets of partitions that are not read: a mistyped topic would be read from its beginning, or to its end. `what`
@@ -249,6 +156,9 @@ pub(super) fn check_offsets<'a>(
 
 #[cfg(test)]
 mod tests {
+    use weir_engine::RestoredItem;
+
+    use super::super::restored::PATTERN;
     use super::*;
 
     fn begin(start: &Start, restored: &[(&str, i64)], partition: i32) -> Result<i64> {
@@ -261,7 +171,9 @@ mod tests {
     fn begin_knowing(start: &Start, restored: &Restored, firsts: Offsets, partition: i32) -> Result<i64> {
         let group = [(("t".to_owned(), 0), 8)].into();
         let timed = [(("t".to_owned(), 0), 6), (("t".to_owned(), 2), 11), (("t".to_owned(), 3), 1)].into();
-        Begin { start, restored, group, timed, firsts, promises_nothing: false }.offset("t", partition, 5, 9)
+        let seen = None;
+        Begin { start, restored, group, timed, firsts, seen, promises_nothing: false }
+            .offset("t", partition, 5, 9)
     }
 
     #[test]
@@ -284,21 +196,29 @@ mod tests {
             );
         }
         assert_eq!(begin_knowing(&Start::Earliest, &nothing, firsts(7), 0).unwrap(), 5);
-        let kept = Firsts::default();
-        kept.keep("in", [(key.clone(), 7)]);
-        assert_eq!((kept.clone().of("in"), kept.of("other")), (firsts(7), Offsets::new()));
-        kept.forget("in", [("t", 1)]);
-        assert_eq!(kept.of("in"), firsts(7));
-        kept.forget("in", [("t", 0)]);
-        assert_eq!(kept.of("in"), Offsets::new());
     }
 
+    /// It was added after the first life began, and is read from its oldest record by every life until a checkpoint knows it.
     #[test]
-    fn positions_with_an_end_are_read_again() {
-        for position in [Position { next: 3, end: None }, Position { next: 3, end: Some(9) }] {
-            assert_eq!(Position::read(&position.written()), Some(position));
+    fn what_the_first_life_did_not_find_is_read_whole() {
+        let (nothing, key) = (Restored::default(), ("t".to_owned(), 1));
+        for start in [Start::Latest, Start::Timestamp(1)] {
+            let begin = |seen: Option<BTreeSet<(String, i32)>>| Begin {
+                start: &start,
+                restored: &nothing,
+                group: Offsets::new(),
+                timed: Timed::new(),
+                firsts: [(("t".to_owned(), 0), 7)].into(),
+                seen,
+                promises_nothing: false,
+            };
+            let new = begin(Some([("t".to_owned(), 0)].into()));
+            assert_eq!((new.offset("t", 1, 5, 9).unwrap(), new.is_chosen_now("t", 1)), (5, false));
+            // One that was there, and of which the first life did not come to say where it begins.
+            for old in [begin(Some([("t".to_owned(), 0), key.clone()].into())), begin(None)] {
+                assert_eq!((old.offset("t", 1, 5, 9).unwrap(), old.is_chosen_now("t", 1)), (9, true));
+            }
         }
-        assert_eq!(Position::read(&serde_json::json!({"next": 3})), None);
     }
 
     #[test]
@@ -306,6 +226,10 @@ mod tests {
         let item = RestoredItem { subtask: 0, key: PATTERN.into(), value: "t.*".into() };
         let restored = Restored::read(&[item]).unwrap();
         assert_eq!(begin_knowing(&Start::Latest, &restored, Offsets::new(), 0).unwrap(), 5);
+        // A topic that was never looked for begins as the source is told.
+        let item = RestoredItem { subtask: 0, key: PATTERN.into(), value: "u.*".into() };
+        let restored = Restored::read(&[item]).unwrap();
+        assert_eq!(begin_knowing(&Start::Latest, &restored, Offsets::new(), 0).unwrap(), 9);
     }
 
     #[test]
@@ -354,7 +278,9 @@ mod tests {
         }
         let item = |key: &str| RestoredItem { subtask: 0, key: key.into(), value: 0.into() };
         let restored = Restored::read(&[item("t/0"), item("u/0")]).unwrap();
-        assert_eq!(restored.left_out(&vec![("t".into(), vec![0])]).collect::<Vec<_>>(), ["u"]);
+        let found = vec![("t".into(), vec![0])];
+        let left: Vec<_> = restored.not_among(&found).map(|(topic, p, _)| (topic.to_owned(), p)).collect();
+        assert_eq!(left, [("u".to_owned(), 0)]);
     }
 
     #[test]

@@ -66,6 +66,11 @@ impl ClientLog {
         }
     }
 
+    /// How often the group did not take offsets.
+    pub(crate) fn not_committed(&self) -> u64 {
+        self.not_committed.get()
+    }
+
     /// How many events were served here. A poll that gives nothing found nothing only when this stays as it was.
     pub(crate) fn served(&self) -> u64 {
         self.served.load(Ordering::Relaxed)

@@ -29,6 +29,8 @@ pub(super) struct Deal {
     len: AtomicUsize,
     /// How often readers were told to look into partitions that do not move.
     suspected: AtomicUsize,
+    /// How often it was seen where partitions end.
+    measured: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +50,15 @@ impl Deal {
     /// Readers are to look into those of their partitions that are suspect.
     pub(super) fn suspect(&self) {
         self.suspected.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It was seen where partitions end.
+    pub(super) fn measure(&self) {
+        self.measured.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn measured(&self) -> usize {
+        self.measured.load(Ordering::Acquire)
     }
 
     pub(super) fn suspected(&self) -> usize {

@@ -132,9 +132,20 @@ impl EmbeddedBroker {
     /// Makes the broker refuse the next `n` commits of offsets: for tests.
     #[cfg(test)]
     pub(crate) fn refuse_commits(&self, n: usize) {
+        self.refuse(rdkafka::types::RDKafkaApiKey::OffsetCommit, n);
+    }
+
+    /// Makes the broker refuse to say what a group has committed, the next `n` times: for tests.
+    #[cfg(test)]
+    pub(crate) fn refuse_committed(&self, n: usize) {
+        self.refuse(rdkafka::types::RDKafkaApiKey::OffsetFetch, n);
+    }
+
+    #[cfg(test)]
+    fn refuse(&self, what: rdkafka::types::RDKafkaApiKey, n: usize) {
         let cluster = self.inner.owner.client().mock_cluster().expect("it started with one");
         let refusal = RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED;
-        cluster.request_errors(rdkafka::types::RDKafkaApiKey::OffsetCommit, &vec![refusal; n]);
+        cluster.request_errors(what, &vec![refusal; n]);
     }
 
     fn topics(&self) -> MutexGuard<'_, BTreeMap<String, Topic>> {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::begin::{Restored, Timed};
+use super::begin::Timed;
+use super::restored::Restored;
 
 /// Where to end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

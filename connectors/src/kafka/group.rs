@@ -13,7 +13,7 @@ use super::begin::Offsets;
 use super::client::ClientLog;
 
 /// How long a source that has ended waits until its last commit has arrived.
-const COMMIT_PATIENCE: Duration = Duration::from_secs(3);
+const COMMIT_PATIENCE: Duration = Duration::from_secs(10);
 /// The most checkpoints whose offsets are kept until somebody says what became of them; one is in flight at a time.
 const KEPT: usize = 16;
 
@@ -25,7 +25,7 @@ const LIFE: &str = "weir: life ";
 /// After what time without a commit it is asked whether another life has taken this one's place.
 const QUIET: Duration = Duration::from_secs(5);
 /// How long the answer to that may take.
-const ANSWER: Duration = Duration::from_millis(500);
+const ANSWER: Duration = Duration::from_secs(2);
 
 /// What one subtask tells the group. Offsets are those of its partitions, always in the same order.
 #[derive(Debug, Default)]
@@ -38,6 +38,8 @@ pub(super) struct Group {
     kept: BTreeMap<CheckpointId, Vec<i64>>,
     /// What the group was last asked to commit.
     asked: Vec<i64>,
+    /// What it was not, since it did not say whether that would be right.
+    owed: Vec<i64>,
 }
 
 impl Group {
@@ -72,19 +74,29 @@ impl Group {
 
     /// Asks the group to commit these offsets. Does not fail; what comes of it the client's log hears. After a while without a commit,
     /// in which this process may have stood still and another may have taken its place, it first asks whether the group has
-    /// offsets of a later life: these stay.
+    /// offsets of a later life: these stay. Without an answer nothing is committed: the next complete checkpoint tries again.
     ///
-    /// *Blocking*: not at all, or half a second at most.
+    /// *Blocking*: not at all, or two seconds at most.
     pub(super) fn commit<'a>(
         &mut self,
         consumer: &BaseConsumer<ClientLog>,
         partitions: impl Iterator<Item = (&'a str, i32)> + Clone,
         offsets: Vec<i64>,
     ) {
-        if self.last.is_none_or(|at| at.elapsed() > QUIET)
-            && self.is_overtaken(consumer, partitions.clone(), &offsets)
-        {
-            return consumer.context().commit_failed("a later life has committed more to this group");
+        self.owed.clear();
+        if self.last.is_none_or(|at| at.elapsed() > QUIET) {
+            match self.is_overtaken(consumer, partitions.clone(), &offsets) {
+                Ok(false) => {}
+                Ok(true) => {
+                    return consumer.context().commit_failed("a later life has committed more to this group");
+                }
+                Err(e) => {
+                    // A commit that is on its way for long may arrive after those of a later life.
+                    self.owed = offsets;
+                    let why = format!("it does not say whether a later life has committed more: {e}");
+                    return consumer.context().commit_failed(&why);
+                }
+            }
         }
         let with = format!("{LIFE}{}", self.life);
         self.tell(consumer, partitions, offsets, &with);
@@ -97,25 +109,33 @@ impl Group {
         consumer: &BaseConsumer<ClientLog>,
         partitions: impl Iterator<Item = (&'a str, i32)> + Clone,
         offsets: &[i64],
-    ) -> bool {
+    ) -> KafkaResult<bool> {
         let later = |element: &TopicPartitionListElem<'_>| {
             let life = element.metadata().strip_prefix(LIFE).and_then(|life| life.parse::<i64>().ok());
             life.is_some_and(|life| life > self.life)
         };
-        let Ok(known) = known(consumer, partitions.clone(), ANSWER, later) else { return false };
+        let known = known(consumer, partitions.clone(), ANSWER, later)?;
         let known = |(topic, partition): (&str, i32)| known.get(&(topic.to_owned(), partition)).copied();
-        partitions.map(known).zip(offsets).any(|(known, offset)| known.is_some_and(|known| known > *offset))
+        Ok(partitions
+            .map(known)
+            .zip(offsets)
+            .any(|(known, offset)| known.is_some_and(|known| known > *offset)))
     }
 
     /// As `commit`, of where a life begins that no checkpoint knows of yet, for one that follows it.
+    ///
+    /// *Blocking*: until it has arrived or was refused, so long at most.
     pub(super) fn mark<'a>(
         consumer: &BaseConsumer<ClientLog>,
         partitions: impl Iterator<Item = (&'a str, i32)> + Clone,
         offsets: Vec<i64>,
+        patience: Option<Duration>,
     ) {
         let mut group = Group::default();
         group.tell(consumer, partitions.clone(), offsets, MARK);
-        group.await_commit(consumer, || partitions.clone());
+        if let Some(patience) = patience {
+            group.arrive(consumer, || partitions.clone(), patience);
+        }
     }
 
     fn tell<'a>(
@@ -137,18 +157,35 @@ impl Group {
         self.asked = offsets;
     }
 
-    /// The last commit is on its way, and would be lost with the client: asks the group whether it has arrived.
+    /// The last commit is on its way, and would be lost with the client: asks the group whether it has arrived. One that is owed is
+    /// made now.
     ///
-    /// *Blocking*: until it has, 3 s at most.
-    pub(super) fn await_commit<'a, I: Iterator<Item = (&'a str, i32)>>(
-        &self,
+    /// *Blocking*: until it has, 10 s at most, and a little.
+    pub(super) fn await_commit<'a, I: Iterator<Item = (&'a str, i32)> + Clone>(
+        &mut self,
         consumer: &BaseConsumer<ClientLog>,
         partitions: impl Fn() -> I,
     ) {
-        if self.asked.is_empty() {
+        let deadline = Instant::now() + COMMIT_PATIENCE;
+        while !self.owed.is_empty() && Instant::now() < deadline {
+            let owed = std::mem::take(&mut self.owed);
+            self.commit(consumer, partitions(), owed);
+            drop(consumer.poll(Duration::from_millis(100)));
+        }
+        self.arrive(consumer, partitions, deadline.saturating_duration_since(Instant::now()));
+    }
+
+    fn arrive<'a, I: Iterator<Item = (&'a str, i32)>>(
+        &self,
+        consumer: &BaseConsumer<ClientLog>,
+        partitions: impl Fn() -> I,
+        patience: Duration,
+    ) {
+        if self.asked.is_empty() || !self.owed.is_empty() {
             return;
         }
-        let deadline = Instant::now() + COMMIT_PATIENCE;
+        let deadline = Instant::now() + patience;
+        let refused = consumer.context().not_committed();
         loop {
             // Lets the client say what it has to say; what it has read is nobody's any more.
             drop(consumer.poll(Duration::from_millis(1)));
@@ -161,6 +198,7 @@ impl Group {
             };
             match known {
                 Ok(known) if has(&known) => return,
+                _ if consumer.context().not_committed() > refused => return,
                 Err(e) if left.is_zero() => return consumer.context().commit_failed(&e.to_string()),
                 Ok(_) if left.is_zero() => {
                     return consumer.context().commit_failed("the last commit has not arrived in time");

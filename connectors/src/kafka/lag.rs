@@ -20,6 +20,8 @@ use super::watch::Look;
 const ANSWER: Duration = Duration::from_secs(2);
 /// How often lag is looked at, at least.
 const EVERY: Duration = Duration::from_secs(10);
+/// The same for a source of several topics.
+const EVERY_OF_SEVERAL: Duration = Duration::from_secs(1);
 
 /// What became of a partition since it was looked at last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +110,9 @@ impl Lag {
 
     /// How often to look.
     pub(super) fn every(settings: &Settings) -> Duration {
-        let stalls = (settings.stall_after / 3).max(Duration::from_millis(50)).min(EVERY);
+        // What is read dry of several topics is known by this alone, and holds back event time until then.
+        let most = if settings.selection.may_be_several() { EVERY_OF_SEVERAL } else { EVERY };
+        let stalls = (settings.stall_after / 3).max(Duration::from_millis(50)).min(most);
         settings.discovers().map_or(stalls, |every| every.min(stalls))
     }
 
@@ -146,6 +150,7 @@ impl Lag {
             let Some((next, dry, reached)) = before else { continue };
             let Some(element) = answer.find_partition(topic, partition) else { continue };
             let (Offset::Offset(high), Ok(())) = (element.offset(), element.error()) else { continue };
+            reached.see_end(high);
             let high = high.min(reached.end());
             let labels = [
                 ("operator", self.uid.clone()),
@@ -156,6 +161,7 @@ impl Lag {
             let seen = Seen { next, high, answered: reached.answered(), dry };
             suspects |= self.judge(topic, partition, seen, &reached);
         }
+        self.deal.measure();
         if suspects {
             self.deal.suspect();
         }
@@ -189,16 +195,19 @@ impl Lag {
 
 impl Look for Lag {
     fn look(&mut self) -> Duration {
-        let mut said = Ok(());
+        let mut discovered = Ok(());
         if let Some(every) = self.settings.discovers()
             && self.discovered.elapsed() >= every
         {
-            said = self.discover();
+            discovered = self.discover();
             self.discovered = Instant::now();
         }
-        if let Err(e) = said.and_then(|()| self.measure()) {
-            // Brokers that are away are told of by the client.
-            tracing::debug!(operator = &self.uid[..], "Kafka does not say what there is: {e}");
+        // A topic that cannot be looked for hides nothing of the others.
+        for said in [discovered, self.measure()] {
+            if let Err(e) = said {
+                // Brokers that are away are told of by the client.
+                tracing::debug!(operator = &self.uid[..], "Kafka does not say what there is: {e}");
+            }
         }
         Self::every(&self.settings)
     }

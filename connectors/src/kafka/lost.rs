@@ -9,6 +9,7 @@ use weir_engine::TaskError;
 use super::begin::{Wanted, gone};
 use super::client::ClientLog;
 use super::errors::{Verdict, judge};
+use super::restored::Seen;
 use super::slots::{Slot, Slots};
 
 /// How long a failing source asks for the offsets that its error names.
@@ -52,4 +53,16 @@ pub(super) fn failure(
         ));
     }
     TaskError::external(format!("{} ({reason})", lost.join("; "))).caused_by(error)
+}
+
+/// The log is not the one that was read before: going on in it would pass over what was never read.
+#[cold]
+pub(super) fn other_log(slot: &Slot, found: Seen) -> TaskError {
+    let before = slot.last.map_or(-1, |seen| seen.time);
+    TaskError::external(format!(
+        "topic {}, partition {}: the record at offset {} has the time {} and not {before}, which it had when it was read before the \
+         checkpoint: the topic was deleted and made anew, or its log was cut and written again; begin anew, without a checkpoint \
+         (StartFrom::Fresh), or give this source a uid of its own",
+        slot.topic, slot.partition, found.offset, found.time
+    ))
 }

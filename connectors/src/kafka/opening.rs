@@ -1,5 +1,6 @@
 //! How a subtask's consumer comes to its partitions: which are there, which are its own, where they begin and end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,13 +10,14 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 use weir_engine::{OperatorContext, Result, TaskError};
 
-use super::begin::{Begin, Offsets, Restored, Timed, check_offsets};
-use super::client::{ClientLog, SLICE, who};
+use super::begin::{Begin, Offsets, Timed, check_offsets, depends_on_now};
+use super::client::{ClientLog, SLICE, drop_within, who};
 use super::config::{Fixed, KafkaConfig};
 use super::deal::{Card, Deal};
 use super::ends::{Ends, Stop};
 use super::footprint::QUEUED_KBYTES;
 use super::group::{Group, committed, marked};
+use super::restored::Restored;
 use super::slots::{Slot, Slots};
 use super::source::{Settings, Start};
 
@@ -64,7 +66,9 @@ pub(super) struct Opened {
 
 /// The consumer of a subtask.
 pub(super) fn consumer(settings: &Settings, cx: &OperatorContext) -> Result<BaseConsumer<ClientLog>> {
-    let config = &settings.config;
+    // What a replica shows that is behind is not the end, so what ends is read from leaders.
+    let config =
+        &if settings.ends() { settings.config.without(&["client.rack"]) } else { settings.config.clone() };
     // The library reads assigned partitions only with a group's name, though the group is not used.
     let (group, client) = (format!("weir-{}", cx.uid()), format!("weir-{}", who(cx)));
     let mut defaults = DEFAULTS.to_vec();
@@ -88,52 +92,102 @@ pub(super) fn open(
     cx: &OperatorContext,
 ) -> Result<Opened> {
     let Settings { config, start, stop, .. } = settings;
-    let found = settings.selection.find(consumer, config, settings.discovers().is_some(), cx)?;
+    let found = settings.selection.find(consumer, config, settings.discovers().is_some(), restored, cx)?;
     if let Start::Offsets(offsets) = start {
         check_offsets("Start::Offsets", offsets.keys(), &found)?;
     }
     if let Stop::Offsets(offsets) = stop {
         check_offsets("Stop::Offsets", offsets.keys(), &found)?;
     }
-    for topic in restored.left_out(&found) {
-        tracing::warn!(operator = %cx.uid(), topic, "the checkpoint stands in a topic that is not read any more");
+    for (topic, partition, position) in restored.not_among(&found) {
+        let offset = position.next;
+        tracing::warn!(operator = %cx.uid(), topic, partition, offset, "the checkpoint stands in a partition that is not read any more");
     }
+    let seen = unsettled(settings, restored).then(|| settings.firsts.begin(cx.uid().as_str(), &found));
     let deal = settings.dealer.join(cx, &found).ok_or_else(|| {
         TaskError::user("a Kafka source reads at most 65536 topics, and of each at most 65536 partitions")
     })?;
     let (own, dealt) = deal.own(cx, 0);
-    let known = known(consumer, settings, restored, &own, cx)?;
+    // Before it is asked what a time means: a record that is written in between has that time, and comes behind this end.
+    let mut limits = Vec::with_capacity(own.len());
+    for card in &own {
+        limits.push(limits_of(consumer, config, card, cx)?);
+        cx.not_cancelled()?;
+    }
+    let known = known(consumer, settings, restored, &own, seen, cx)?;
     let (mut slots, mut chosen) = (Slots::default(), Vec::new());
-    for card in own {
+    for (card, (low, high)) in own.into_iter().zip(limits) {
         let (topic, partition) = (&card.name[..], card.at.partition);
-        let limits = patiently(config, cx, |slice| consumer.fetch_watermarks(topic, partition, slice))?;
-        let (low, high) = limits.map_err(|e| {
-            let brokers = config.broker_list();
-            let message = format!(
-                "Kafka at {brokers} does not say which offsets topic {topic}, partition {partition} has"
-            );
-            TaskError::external(message).caused_by(e)
-        })?;
         let end = known.ends.end(topic, partition, high);
-        let next = match (restored.position(topic, partition), end) {
+        let position = restored.position(topic, partition);
+        let next = match (position, end, card.oldest) {
             // Whatever became of its records since.
-            (Some(position), Some(end)) if position.next >= end => position.next,
+            (Some(position), Some(end), _) if position.next >= end => position.next,
+            // Another subtask found it while this one began.
+            (None, _, Some(oldest)) => oldest.max(low),
+            _ if known.begin.is_beyond(topic, partition, high) => {
+                let all = end_of_all(settings, &card, cx)?.map_or(high, |all| all.max(high));
+                known.begin.offset(topic, partition, low, all)?
+            }
             _ => known.begin.offset(topic, partition, low, high)?,
         };
         if known.begin.is_chosen_now(topic, partition) {
             chosen.push(((topic.to_owned(), partition), next));
         }
         let reached = settings.progress.start(topic, partition, next);
-        slots.push(Slot::new(card.name, card.at, next, end, high, reached));
-        if cx.is_cancelled() {
-            cx.wait(Duration::ZERO)?;
+        let mut slot = Slot::new(card.name, card.at, next, end, high, reached);
+        if let Some(position) = position {
+            slot.restore(position, low);
         }
+        slots.push(slot);
+        cx.not_cancelled()?;
     }
     if !chosen.is_empty() {
         keep(consumer, settings, chosen, cx);
     }
     Ok(Opened { slots, deal, dealt })
 }
+
+/// True while nothing but this process, and marks in the group, holds where partitions began.
+pub(super) fn unsettled(settings: &Settings, restored: &Restored) -> bool {
+    depends_on_now(&settings.start) && restored.is_empty()
+}
+
+/// The first offset of a partition, and the one behind the last record that may be read.
+fn limits_of(
+    consumer: &BaseConsumer<ClientLog>,
+    config: &KafkaConfig,
+    card: &Card,
+    cx: &OperatorContext,
+) -> Result<(i64, i64)> {
+    let (topic, partition) = (&card.name[..], card.at.partition);
+    patiently(config, cx, |slice| consumer.fetch_watermarks(topic, partition, slice))?.map_err(|e| {
+        let brokers = config.broker_list();
+        let message =
+            format!("Kafka at {brokers} does not say which offsets topic {topic}, partition {partition} has");
+        TaskError::external(message).caused_by(e)
+    })
+}
+
+/// Where a partition ends with all that is not committed: an offset behind a transaction that is still open is not gone. None when
+/// nobody says.
+#[cold]
+fn end_of_all(settings: &Settings, card: &Card, cx: &OperatorContext) -> Result<Option<i64>> {
+    let config = settings.config.without(&[ISOLATION]);
+    let client = config.client(&[(ISOLATION, "read_uncommitted"), ("log.connection.close", "false")], &[])?;
+    let asker: BaseConsumer<ClientLog> = client
+        .create_with_context(ClientLog::new(cx))
+        .map_err(|e| TaskError::user("the Kafka client does not take its configuration").caused_by(e))?;
+    let limits = limits_of(&asker, &config, card, cx);
+    drop_within(format!("a Kafka client of {}", who(cx)), asker, CLOSE_PATIENCE);
+    cx.not_cancelled()?;
+    Ok(limits.ok().map(|(_, high)| high))
+}
+
+/// Whether what is not committed is read, too.
+const ISOLATION: &str = "isolation.level";
+/// How long closing a client may take.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What no patience helps against.
 const REFUSED: &[Code] =
@@ -171,13 +225,14 @@ fn known<'a>(
     settings: &'a Settings,
     restored: &'a Restored,
     own: &[Card],
+    seen: Option<BTreeSet<(String, i32)>>,
     cx: &OperatorContext,
 ) -> Result<Known<'a>> {
     let Settings { config, start, stop, firsts, .. } = settings;
     let firsts = firsts.of(cx.uid().as_str());
     let promises_nothing = !cx.takes_checkpoints();
     let mut begin =
-        Begin { start, restored, group: Offsets::new(), timed: Timed::new(), firsts, promises_nothing };
+        Begin { start, restored, group: Offsets::new(), timed: Timed::new(), firsts, seen, promises_nothing };
     let mut ends = Ends { stop, restored, timed: Timed::new() };
     let names = || own.iter().map(|card| (&card.name[..], card.at.partition));
     if own.is_empty() {
@@ -226,6 +281,21 @@ fn survives(settings: &Settings, cx: &OperatorContext) -> bool {
     cx.takes_checkpoints() && settings.config.embedded_broker().is_none()
 }
 
+/// A partition was found while the job runs that no complete checkpoint knows: later lives are to begin there too. Does not wait for
+/// the group's answer.
+#[cold]
+pub(super) fn keep_found(
+    consumer: &BaseConsumer<ClientLog>,
+    settings: &Settings,
+    (topic, partition, offset): (&str, i32, i64),
+    cx: &OperatorContext,
+) {
+    if survives(settings, cx) {
+        Group::mark(consumer, std::iter::once((topic, partition)), vec![offset], None);
+    }
+    settings.firsts.keep(cx.uid().as_str(), [((topic.to_owned(), partition), offset)]);
+}
+
 /// These partitions begin where they do because of when that was asked: later lives are to begin there too, until a checkpoint
 /// is complete.
 fn keep(
@@ -236,7 +306,8 @@ fn keep(
 ) {
     if survives(settings, cx) {
         let names = chosen.iter().map(|((topic, partition), _)| (&topic[..], *partition));
-        Group::mark(consumer, names, chosen.iter().map(|(_, at)| *at).collect());
+        let offsets = chosen.iter().map(|(_, at)| *at).collect();
+        Group::mark(consumer, names, offsets, Some(settings.config.start_patience()));
     }
     settings.firsts.keep(cx.uid().as_str(), chosen);
 }

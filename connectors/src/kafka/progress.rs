@@ -25,6 +25,8 @@ pub(crate) struct Reached {
     suspect: AtomicI64,
     /// Up to where it was found that it has none.
     answered: AtomicI64,
+    /// Where the partition ended when that was asked last.
+    seen_end: AtomicI64,
 }
 
 impl Reached {
@@ -63,6 +65,15 @@ impl Reached {
 
     pub(super) fn answered(&self) -> i64 {
         self.answered.load(Ordering::Acquire)
+    }
+
+    /// The partition ends here, a broker says.
+    pub(super) fn see_end(&self, high: i64) {
+        self.seen_end.store(high, Ordering::Release);
+    }
+
+    pub(super) fn seen_end(&self) -> i64 {
+        self.seen_end.load(Ordering::Acquire)
     }
 
     /// The offset of the next record to be read.
@@ -122,6 +133,7 @@ impl Progress {
         let reached = read.entry(topic.to_owned()).or_default().entry(partition).or_default();
         reached.read(offset, true);
         reached.answer(0);
+        reached.see_end(i64::MAX);
         reached.suspect(0);
         Arc::clone(reached)
     }

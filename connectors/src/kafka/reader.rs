@@ -13,16 +13,17 @@ use weir_engine::{
     SplitId, TaskError,
 };
 
-use super::begin::{PATTERN, Restored};
 use super::client::{ClientLog, drop_within, who};
 use super::deal::Deal;
 use super::errors::{Verdict, judge};
+use super::fetching::{ask, assigns_not, fetch, seek};
 use super::group::Group;
 use super::lag::Lag;
-use super::lost::failure;
+use super::lost::{failure, other_log};
 use super::opening;
 use super::patience::Patience;
 use super::record::{FromMessage, Taken};
+use super::restored::{PATTERN, Restored, Seen};
 use super::slots::{Slot, Slots, Stage};
 use super::source::Settings;
 use super::watch::Ticket;
@@ -33,8 +34,6 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 const REJECTED_PER_POLL: usize = 256;
 /// The shortest and the longest wait when nothing is ready.
 const WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(8));
-/// How often it is asked whether the end that a partition is read to is there by now, and how long an answer may take.
-const ASK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(500));
 
 pub(super) struct Reader {
     cx: OperatorContext,
@@ -46,6 +45,9 @@ pub(super) struct Reader {
     deal: Arc<Deal>,
     dealt: usize,
     suspected: usize,
+    measured: usize,
+    /// No complete checkpoint knows where partitions began that were found since.
+    unsettled: bool,
     /// What looks for new partitions and for stalls, for all subtasks.
     watch: Option<Ticket>,
     /// Partitions end.
@@ -71,6 +73,8 @@ impl Reader {
                 deal: opened.deal,
                 dealt: opened.dealt,
                 suspected: 0,
+                measured: 0,
+                unsettled: opening::unsettled(settings, restored),
                 watch: None,
                 ends: settings.ends(),
                 announced: false,
@@ -127,8 +131,9 @@ impl Reader {
                 Some(Err(KafkaError::PartitionEOF(partition))) => {
                     if let Some(slot) = self.slots.at_end(partition) {
                         slot.read_dry(true, self.read_settles);
+                        slot.told = true;
                         out.split_drained(slot.split);
-                        over |= self.ends && is_over(slot);
+                        over |= self.ends && slot.is_over(Instant::now());
                     } else {
                         let of = self.slots.numbered(partition);
                         of.for_each(|slot| slot.read_dry(false, self.read_settles));
@@ -161,6 +166,16 @@ impl Reader {
                 );
                 return Err(TaskError::internal(message));
             };
+            if offset < slot.floor {
+                let found = Seen { offset, time: message.timestamp().to_millis().unwrap_or(-1) };
+                if !slot.is_as_before(found) {
+                    return Err(other_log(slot, found));
+                }
+                if patience.is_over() {
+                    break false;
+                }
+                continue;
+            }
             if offset >= slot.end {
                 // All before the end was read; the client has read ahead.
                 slot.next = slot.next.max(slot.end);
@@ -170,7 +185,9 @@ impl Reader {
                 }
                 continue;
             }
+            let time = message.timestamp().to_millis();
             slot.next = offset + 1;
+            slot.last = Some(Seen { offset, time: time.unwrap_or(-1) });
             over |= slot.next == slot.end;
             taken += 1;
             let reject = |out: &mut SourceBatch<T>, reason: String, payload: &[u8]| {
@@ -180,8 +197,7 @@ impl Reader {
             let tombstone = self.settings.skip_tombstones && message.payload().is_none();
             match if tombstone { Taken::Tombstone } else { decoder.take(&message) } {
                 Taken::Value(value) => {
-                    let time = message.timestamp().to_millis().map_or(EventTime::NONE, EventTime);
-                    out.push(slot.split, value, time);
+                    out.push(slot.split, value, time.map_or(EventTime::NONE, EventTime));
                 }
                 Taken::Bad(reason) => reject(out, reason, message.payload().unwrap_or_default()),
                 Taken::Tombstone if self.settings.skip_tombstones => {
@@ -202,15 +218,21 @@ impl Reader {
         if over {
             self.finish(out)?;
         }
+        if self.measured != self.deal.measured() {
+            self.tell_empty(out);
+        }
+        if let Some(consumer) = self.consumer.as_ref().filter(|_| self.ends) {
+            ask(consumer, &mut self.slots);
+        }
         if !drained {
             return Ok(SourceStatus::More);
         }
+        // Whose end of partition is told by a number that several have cannot be told of alone: now all of them are dry.
+        let told = self.slots.all().iter().filter(|slot| slot.told && slot.shares);
+        told.for_each(|slot| out.split_drained(slot.split));
         self.slots.all().iter().for_each(|slot| slot.reached.was_dry());
         if self.suspected != self.deal.suspected() {
             self.probe();
-        }
-        if self.ends {
-            self.ask();
         }
         let wait = self.wait;
         self.wait = (wait * 2).min(WAIT.1);
@@ -223,6 +245,23 @@ impl Reader {
             return SourceStatus::End;
         }
         SourceStatus::Idle(wait)
+    }
+
+    /// Tells of those that are read dry of several topics' partitions of one number: the client says the number only, but the watch has
+    /// seen where each of them ends.
+    #[cold]
+    fn tell_empty<T>(&mut self, out: &mut SourceBatch<T>) {
+        self.measured = self.deal.measured();
+        if !self.slots.all().iter().any(|slot| slot.shares) {
+            return;
+        }
+        self.pass_markers();
+        for slot in self.slots.all_mut().iter_mut().filter(|slot| slot.shares) {
+            if slot.next == slot.reached.seen_end() {
+                slot.told = true;
+                out.split_drained(slot.split);
+            }
+        }
     }
 
     /// Reads the partitions too that were found since and fell to this subtask: from their beginning.
@@ -239,6 +278,14 @@ impl Reader {
                 offset = next,
                 "a partition was found while the job ran, and is read from its beginning"
             );
+            if let Some(consumer) = self.consumer.as_ref().filter(|_| self.unsettled) {
+                opening::keep_found(
+                    consumer,
+                    &self.settings,
+                    (&*card.name, card.at.partition, next),
+                    &self.cx,
+                );
+            }
             let reached = self.settings.progress.start(&card.name, card.at.partition, next);
             let slot = Slot::new(card.name, card.at, next, None, next, reached);
             out.split_started(slot.split);
@@ -276,22 +323,6 @@ impl Reader {
                 slot.probe = Some(high);
                 seek(consumer, slot);
             }
-        }
-    }
-
-    /// A partition was read dry before the end that it is read to, by an offset that still had to be written: asks whether it is
-    /// there by now. Then what lies before it is nothing but holes and markers, or will be read, and be dry again.
-    #[cold]
-    fn ask(&mut self) {
-        let Some(consumer) = &self.consumer else { return };
-        let now = Instant::now();
-        let due = |slot: &&mut Slot| slot.stage == Stage::Reading && slot.ask.is_some_and(|at| at <= now);
-        let Some(slot) = self.slots.all_mut().iter_mut().find(due) else { return };
-        slot.ask = Some(now + ASK.0);
-        let Ok((_, high)) = consumer.fetch_watermarks(&slot.topic, slot.partition, ASK.1) else { return };
-        slot.high = high;
-        if high >= slot.end {
-            slot.ask = slot.ask.filter(|_| !seek(consumer, slot));
         }
     }
 
@@ -338,6 +369,7 @@ impl Reader {
     /// The offsets of a complete checkpoint, and no others, go to the group.
     pub(super) fn on_notice(&mut self, notice: Notice) {
         let Some(offsets) = self.group.notice(notice) else { return };
+        self.unsettled = false;
         self.slots.all().iter().zip(&offsets).for_each(|(slot, offset)| slot.reached.settle(*offset));
         self.settings.firsts.forget(self.cx.uid().as_str(), self.slots.names().take(offsets.len()));
         if let Some(consumer) = &self.consumer {
@@ -345,7 +377,7 @@ impl Reader {
         }
     }
 
-    pub(super) fn close(self, outcome: Closing) {
+    pub(super) fn close(mut self, outcome: Closing) {
         if outcome == Closing::Ended {
             self.settings.firsts.forget(self.cx.uid().as_str(), self.slots.names());
         }
@@ -357,40 +389,4 @@ impl Reader {
         let open = (self.watch, consumer);
         drop_within(format!("the Kafka consumer of {}", who(&self.cx)), open, CLOSE_PATIENCE);
     }
-}
-
-/// A partition was read dry: true when that is its end.
-fn is_over(slot: &mut Slot) -> bool {
-    if slot.end > slot.high {
-        slot.ask.get_or_insert_with(Instant::now);
-        return false;
-    }
-    slot.next = slot.next.max(slot.end);
-    true
-}
-
-/// Has the client fetch a partition anew from where it stands: it says only once that it has read up to an offset, and from here
-/// it says so again. False when it cannot just now.
-fn seek(consumer: &BaseConsumer<ClientLog>, slot: &Slot) -> bool {
-    let again = consumer.seek(&slot.topic, slot.partition, Offset::Offset(slot.next), Duration::ZERO);
-    if let Err(e) = &again {
-        tracing::debug!(topic = &*slot.topic, slot.partition, "cannot be fetched anew: {e}");
-    }
-    again.is_ok()
-}
-
-/// Has the client fetch what waits for it.
-fn fetch(consumer: &BaseConsumer<ClientLog>, slots: &mut Slots, ends: bool) -> Result<()> {
-    let mut assignment = TopicPartitionList::new();
-    for slot in slots.wave(ends) {
-        assignment.add_partition_offset(&slot.topic, slot.partition, Offset::Offset(slot.next))?;
-    }
-    if assignment.count() == 0 {
-        return Ok(());
-    }
-    consumer.incremental_assign(&assignment).map_err(assigns_not)
-}
-
-fn assigns_not(e: KafkaError) -> TaskError {
-    TaskError::external("the Kafka client does not take its partitions").caused_by(e)
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rdkafka::message::{Header, OwnedHeaders};
-use weir_engine::{Result, TaskError};
+use weir_engine::{DeadLetter, OperatorContext, Result, TaskError};
 
 use super::exactly_once::{push_header, take_header};
 use super::partition::partition_of;
@@ -14,6 +14,7 @@ type KeyOf<T> = Arc<dyn Fn(&T, &mut Vec<u8>) -> bool + Send + Sync>;
 type HeadersOf<T> = Arc<dyn Fn(&T, &mut Headers) + Send + Sync>;
 type PartitionOf<T> = Arc<dyn Fn(&T) -> i32 + Send + Sync>;
 type TombstoneIf<T> = Arc<dyn Fn(&T) -> bool + Send + Sync>;
+type Rejects = Arc<dyn Fn(DeadLetter) + Send + Sync>;
 
 /// The headers of one record, as a sink's closure adds them.
 ///
@@ -45,6 +46,7 @@ pub(super) struct Recipe<T> {
     headers_of: Option<HeadersOf<T>>,
     partition_of: Option<PartitionOf<T>>,
     tombstone_if: Option<TombstoneIf<T>>,
+    rejects: Option<Rejects>,
     key: Vec<u8>,
     payload: Vec<u8>,
     headers: Headers,
@@ -59,6 +61,7 @@ impl<T> Default for Recipe<T> {
             headers_of: None,
             partition_of: None,
             tombstone_if: None,
+            rejects: None,
             key: Vec::new(),
             payload: Vec::new(),
             headers: Headers::default(),
@@ -75,6 +78,7 @@ impl<T> Clone for Recipe<T> {
             headers_of: self.headers_of.clone(),
             partition_of: self.partition_of.clone(),
             tombstone_if: self.tombstone_if.clone(),
+            rejects: self.rejects.clone(),
             ..Recipe::default()
         }
     }
@@ -97,18 +101,40 @@ impl<T> Recipe<T> {
         self.tombstone_if = Some(Arc::new(tombstone));
     }
 
+    pub(super) fn set_rejects(&mut self, rejects: impl Fn(DeadLetter) + Send + Sync + 'static) {
+        self.rejects = Some(Arc::new(rejects));
+    }
+
+    /// The record at hand cannot be written: it becomes a dead letter of the sink of `cx`, if somebody takes these.
+    ///
+    /// # Errors
+    /// When nobody does.
+    #[cold]
+    pub(super) fn reject(&self, topic: &str, reason: String, cx: &OperatorContext) -> Result<()> {
+        let Some(rejects) = &self.rejects else {
+            return Err(TaskError::user(format!("a record for Kafka topic {topic}: {reason}")));
+        };
+        cx.counter("dead_letters").add(1);
+        let letter = DeadLetter::new(topic, -1, -1, reason, &self.payload);
+        rejects(DeadLetter { uid: cx.uid().to_string(), ..letter });
+        Ok(())
+    }
+
     pub(super) fn is_keyed(&self) -> bool {
         self.key_of.is_some()
     }
 
-    /// Makes `value` the record at hand.
+    /// Makes `value` the record at hand, or says why it is none.
     #[inline]
-    pub(super) fn make<E: Encoder<T>>(&mut self, value: &T, encoder: &mut E, topic: &str) -> Result<()> {
+    pub(super) fn make<E: Encoder<T>>(
+        &mut self,
+        value: &T,
+        encoder: &mut E,
+    ) -> std::result::Result<(), String> {
         self.payload.clear();
         self.is_tombstone = self.tombstone_if.as_ref().is_some_and(|is| is(value));
         if !self.is_tombstone {
-            (encoder.encode(value, &mut self.payload))
-                .map_err(|reason| TaskError::user(format!("a record for Kafka topic {topic}: {reason}")))?;
+            encoder.encode(value, &mut self.payload)?;
         }
         self.key.clear();
         self.has_key = self.key_of.as_ref().is_some_and(|key| key(value, &mut self.key));
@@ -184,7 +210,7 @@ mod tests {
         recipe.set_tombstone(|value| value.len() == 3);
         let mut next = 0;
         let mut made = |value: &[u8]| {
-            recipe.make(&value.to_vec(), &mut Bytes, "t").unwrap();
+            recipe.make(&value.to_vec(), &mut Bytes).unwrap();
             let partition = recipe.partition(&value.to_vec(), 3, &mut next).unwrap();
             let headers: Vec<_> = recipe.headers.iter().map(|(n, v)| (n.to_owned(), v.unwrap()[0])).collect();
             assert_eq!(headers, [("len".to_owned(), value.len() as u8)]);

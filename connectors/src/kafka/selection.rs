@@ -13,6 +13,7 @@ use weir_engine::{OperatorContext, Result, TaskError};
 use super::client::{ClientLog, SLICE, hear, no_topic, partitions_of_topic};
 use super::config::KafkaConfig;
 use super::deal::Found;
+use super::restored::{self, Restored};
 use super::topic;
 
 /// What a source reads.
@@ -45,6 +46,11 @@ impl Selection {
         });
     }
 
+    /// True when it may be more than one topic.
+    pub(super) fn may_be_several(&self) -> bool {
+        self.topics.len() > 1 || self.pattern.is_some()
+    }
+
     /// The pattern, for whoever has to know whether there was one.
     pub(super) fn shown_pattern(&self) -> Option<&str> {
         self.pattern.as_deref()
@@ -66,24 +72,88 @@ impl Selection {
     /// The pattern, for whole names.
     fn regex(&self) -> Result<Option<Regex>> {
         let Some(pattern) = &self.pattern else { return Ok(None) };
-        let regex = Regex::new(&format!("^(?:{pattern})$")).map_err(|e| {
+        let regex = restored::regex(pattern).map_err(|e| {
             let message = format!("{pattern:?} is no pattern for topics (the regex crate's syntax)");
             TaskError::user(message).caused_by(e)
         })?;
         Ok(Some(regex))
     }
 
-    /// Finds topics and partitions: those named first, in their order, then those of the pattern, by name.
+    /// Finds topics and partitions as [`Selection::find_once`] does, among them all that the checkpoint stands in: a broker whose
+    /// metadata is behind does not show what was added last, and a position that is not carried on is lost.
     ///
-    /// *Blocking*: up to the configured patience for each topic; hears cancellation.
+    /// *Blocking*: up to the configured patience for each topic, and once more; hears cancellation.
+    ///
+    /// # Errors
+    /// When a partition of the checkpoint is not shown, but for those of whole topics of the pattern: these may be deleted.
     pub(super) fn find(
         &self,
         client: &BaseConsumer<ClientLog>,
         config: &KafkaConfig,
         may_be_none: bool,
+        restored: &Restored,
         cx: &OperatorContext,
     ) -> Result<Found> {
-        let mut found = Found::new();
+        let patience = config.start_patience();
+        let deadline = Instant::now() + patience;
+        loop {
+            let (found, untold) = self.find_once(client, config, may_be_none, cx)?;
+            let regex = self.regex()?;
+            let unseen: Vec<_> = restored
+                .not_among(&found)
+                .filter(|(topic, partition, _)| self.reads(topic, *partition, regex.as_ref()))
+                .collect();
+            if unseen.is_empty() && untold.is_empty() {
+                return Ok(found);
+            }
+            if Instant::now() >= deadline {
+                let is_there = |topic: &str| {
+                    self.topics.iter().chain(&untold).any(|t| t == topic)
+                        || found.iter().any(|(t, _)| t == topic)
+                };
+                if let Some((topic, partition, position)) = unseen.iter().find(|(topic, ..)| is_there(topic))
+                {
+                    return Err(TaskError::external(format!(
+                        "topic {topic}, partition {partition}: the checkpoint stands at offset {}, and Kafka at {} does not show that \
+                         partition after {patience:?}; where its metadata is behind, another start finds it; if the topic was deleted or \
+                         made anew with fewer partitions, begin anew, without a checkpoint (StartFrom::Fresh), or leave the topic out",
+                        position.next,
+                        config.broker_list()
+                    )));
+                }
+                for (topic, partition, position) in unseen {
+                    let offset = position.next;
+                    tracing::warn!(operator = %cx.uid(), topic, partition, offset, "a topic of the checkpoint is there no more");
+                }
+                for topic in untold {
+                    tracing::warn!(operator = %cx.uid(), topic, "a topic of the pattern cannot be read: its brokers do not tell about it");
+                }
+                return Ok(found);
+            }
+            cx.wait(Duration::from_millis(100))?;
+        }
+    }
+
+    /// True when the partition is read, if it is there.
+    fn reads(&self, topic: &str, partition: i32, regex: Option<&Regex>) -> bool {
+        match self.only.get(topic) {
+            Some(only) => only.contains(&partition),
+            None => self.topics.iter().any(|t| t == topic) || regex.is_some_and(|r| fits(r, topic)),
+        }
+    }
+
+    /// Finds topics and partitions: those named first, in their order, then those of the pattern, by name; and names those of the pattern
+    /// of which the brokers do not tell.
+    ///
+    /// *Blocking*: up to the configured patience for each topic; hears cancellation.
+    fn find_once(
+        &self,
+        client: &BaseConsumer<ClientLog>,
+        config: &KafkaConfig,
+        may_be_none: bool,
+        cx: &OperatorContext,
+    ) -> Result<(Found, Vec<String>)> {
+        let (mut found, mut untold) = (Found::new(), Vec::new());
         for topic in &self.topics {
             let count = partitions_of_topic(client, config, topic, true, cx)?
                 .ok_or_else(|| no_topic(config, topic, "create it, or name another"))?;
@@ -103,9 +173,9 @@ impl Selection {
             found.push((topic.clone(), partitions));
         }
         if let Some(regex) = self.regex()? {
-            self.find_pattern(&regex, &mut found, client, config, may_be_none, cx)?;
+            untold = self.find_pattern(&regex, &mut found, client, config, may_be_none, cx)?;
         }
-        Ok(found)
+        Ok((found, untold))
     }
 
     fn find_pattern(
@@ -116,7 +186,7 @@ impl Selection {
         config: &KafkaConfig,
         may_be_none: bool,
         cx: &OperatorContext,
-    ) -> Result<()> {
+    ) -> Result<Vec<String>> {
         let patience = config.start_patience();
         let (brokers, deadline) = (config.broker_list(), Instant::now() + patience);
         loop {
@@ -126,11 +196,11 @@ impl Selection {
             let over = Instant::now() >= deadline;
             match answer {
                 Ok(metadata) => {
-                    let matching = self.matching(regex, &metadata);
+                    let (matching, untold) = self.matching(regex, &metadata);
                     let none = matching.is_empty() && found.is_empty();
                     if !none || may_be_none {
                         found.extend(matching);
-                        return Ok(());
+                        return Ok(untold);
                     }
                     if over {
                         let pattern = regex.as_str();
@@ -152,17 +222,20 @@ impl Selection {
         }
     }
 
-    /// The topics of the pattern that are there and not named, in the order of their names. Kafka's own are none.
-    fn matching(&self, regex: &Regex, metadata: &Metadata) -> Found {
-        let fits = |name: &str| {
-            !name.starts_with("__") && regex.is_match(name) && !self.topics.iter().any(|named| named == name)
-        };
-        let of = metadata.topics().iter().filter(|t| t.error().is_none() && fits(t.name()));
-        let mut found: Found =
-            of.map(|t| (t.name().to_owned(), (0..t.partitions().len() as i32).collect())).collect();
-        found.retain(|(_, partitions)| !partitions.is_empty());
+    /// The topics of the pattern that are there and not named, in the order of their names, and those of which there is nothing to be
+    /// heard just now. Kafka's own are none.
+    fn matching(&self, regex: &Regex, metadata: &Metadata) -> (Found, Vec<String>) {
+        let (mut found, mut untold) = (Found::new(), Vec::new());
+        let named = |name: &str| self.topics.iter().any(|named| named == name);
+        for topic in metadata.topics().iter().filter(|t| fits(regex, t.name()) && !named(t.name())) {
+            if topic.error().is_none() && !topic.partitions().is_empty() {
+                found.push((topic.name().to_owned(), (0..topic.partitions().len() as i32).collect()));
+            } else {
+                untold.push(topic.name().to_owned());
+            }
+        }
         found.sort();
-        found
+        (found, untold)
     }
 
     /// Looks what there is now; what is not there, or not told, is left out.
@@ -181,10 +254,15 @@ impl Selection {
         }
         if let Ok(Some(regex)) = self.regex() {
             let metadata = client.fetch_metadata(None, patience)?;
-            found.extend(self.matching(&regex, &metadata));
+            found.extend(self.matching(&regex, &metadata).0);
         }
         Ok(found)
     }
+}
+
+/// True for topics of the pattern; Kafka's own are none.
+fn fits(regex: &Regex, topic: &str) -> bool {
+    !topic.starts_with("__") && regex.is_match(topic)
 }
 
 #[cfg(test)]

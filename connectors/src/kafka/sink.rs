@@ -1,4 +1,5 @@
 //! Writes a Kafka topic: one client for all subtasks, keys where the Java client puts them, nothing lost between flushes.
+//! (over 400 lines: the sink's whole DSL with its documentation)
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -6,7 +7,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use weir_engine::memory::Footprint;
-use weir_engine::{Barrier, Closing, Data, OperatorContext, OperatorUid, Record, Result, Sink, TaskError};
+use weir_engine::{
+    Barrier, Closing, Data, DeadLetter, OperatorContext, OperatorUid, Record, Result, Sink, TaskError,
+};
 
 use super::admin;
 use super::client::who;
@@ -29,8 +32,9 @@ const UNDO_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Writes every record to one topic: at least once, or [exactly once](KafkaSink::exactly_once). At least once, `flush` returns when the brokers have acknowledged all of them.
 ///
-/// *Client*: one for all subtasks of the sink, made at the start and gone at the end. It is idempotent unless a property
-/// that forbids it is set (`acks`, `retries`, `max.in.flight.requests.per.connection`), so a retry writes nothing twice.
+/// *Client*: one for all subtasks of the sink, made at the start and gone at the end. It is idempotent, so a retry writes nothing
+/// twice, unless a property forbids that (`acks=1`, `retries=0`, more than five requests in flight): then one request is in
+/// flight at a time unless you say otherwise. `acks=0` is refused.
 ///
 /// *Partition*: with a key, the one that the Java client's default partitioner gives it; without, the next in turn. The
 /// number of partitions is that of the start.
@@ -174,6 +178,23 @@ impl<T, E> KafkaSink<T, E> {
     #[must_use]
     pub fn exactly_once(mut self, how: ExactlyOnce) -> Self {
         self.exactly_once = Some(how);
+        self
+    }
+
+    /// Gives records that cannot be written, since they cannot be encoded or are too large, to `take` as dead letters and goes on:
+    /// with the topic, the reason and the bytes that there are, and -1 for partition and offset. They are counted (`dead_letters`).
+    /// Without this they fail the job. After a restart the same record may be given again, at least once. `take` is called on the
+    /// task's thread.
+    ///
+    /// ```
+    /// use weir_connectors::kafka::{KafkaConfig, KafkaSink};
+    /// let kafka = KafkaConfig::brokers("kafka-1:9092");
+    /// let sink = KafkaSink::<Vec<u8>, _>::bytes(&kafka, "t").reject_to(|letter| eprintln!("{}: {}", letter.origin, letter.reason));
+    /// # drop(sink);
+    /// ```
+    #[must_use]
+    pub fn reject_to(mut self, take: impl Fn(DeadLetter) + Send + Sync + 'static) -> Self {
+        self.recipe.set_rejects(take);
         self
     }
 

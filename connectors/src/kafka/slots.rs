@@ -1,18 +1,20 @@
 //! The partitions that one subtask reads: where each stands, where it ends, and which of them the client fetches just now.
 // HOT: per record one look-up by topic and partition.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use weir_engine::SplitId;
 
 use super::assign::TopicPartition;
-use super::begin::{Position, position_name};
 use super::progress::Reached;
+use super::restored::{Position, Seen, position_name};
 
 /// No slot: the partition is another subtask's.
 const NOT_OURS: u32 = u32::MAX;
+/// How far behind its position a record may be that is fetched again to see whether the log is the same.
+const NEAR: i64 = 1_000;
 /// The end of a partition that does not end.
 pub(super) const ENDLESS: i64 = i64::MAX;
 
@@ -39,8 +41,20 @@ pub(super) struct Slot {
     pub(super) stage: Stage,
     /// It was read dry before its end: when to ask whether the end is there by now.
     pub(super) ask: Option<Instant>,
+    /// Its leader has said, since it was read dry, that it ends no earlier than it is to be read: where it is read dry next is the end.
+    pub(super) sure: bool,
     /// It is fetched anew, to see whether there is anything before this offset.
     pub(super) probe: Option<i64>,
+    /// The last record read.
+    pub(super) last: Option<Seen>,
+    /// The last record that an earlier life read: it is fetched once more, to see whether it is still the same.
+    pub(super) check: Option<Seen>,
+    /// What lies before this offset is fetched for that alone.
+    pub(super) floor: i64,
+    /// Other topics' partitions of this number are fetched beside it.
+    pub(super) shares: bool,
+    /// It was said to be read dry before, so that it has to be said each time.
+    pub(super) told: bool,
     pub(super) reached: Arc<Reached>,
 }
 
@@ -65,7 +79,13 @@ impl Slot {
             high,
             stage,
             ask: None,
+            sure: false,
             probe: None,
+            last: None,
+            check: None,
+            floor: i64::MIN,
+            shares: false,
+            told: false,
             reached,
         }
     }
@@ -87,7 +107,37 @@ impl Slot {
     }
 
     pub(super) fn position(&self) -> Position {
-        Position { next: self.next, end: (self.end != ENDLESS).then_some(self.end) }
+        Position { next: self.next, end: (self.end != ENDLESS).then_some(self.end), last: self.last }
+    }
+
+    /// Goes on from where an earlier life stood.
+    pub(super) fn restore(&mut self, position: Position, low: i64) {
+        self.last = position.last;
+        // A record that is far behind costs more to fetch than it tells: there are markers and holes since.
+        let near = |seen: &Seen| seen.offset >= low && (1..=NEAR).contains(&(self.next - seen.offset));
+        self.check = position.last.filter(near);
+        self.floor = self.check.map_or(i64::MIN, |_| self.next);
+    }
+
+    /// The offset to fetch from.
+    pub(super) fn fetched_from(&self) -> i64 {
+        self.check.map_or(self.next, |seen| seen.offset)
+    }
+
+    /// A record before the next one was fetched: false when it is another than the one that was read there.
+    pub(super) fn is_as_before(&mut self, found: Seen) -> bool {
+        self.check.take_if(|seen| seen.offset == found.offset).is_none_or(|seen| seen == found)
+    }
+
+    /// It was read dry: true when that is its end. A broker that has just become the leader may show an end before the true one, so
+    /// the leader is asked first.
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+        if self.end > self.high || !self.sure {
+            self.ask.get_or_insert(now);
+            return false;
+        }
+        self.next = self.next.max(self.end);
+        true
     }
 }
 
@@ -167,7 +217,22 @@ impl Slots {
                 wave.push(i);
             }
         }
+        if !wave.is_empty() {
+            self.find_sharers();
+        }
         wave.into_iter().map(|i| &self.all[i])
+    }
+
+    /// Finds those whose end of partition is told by a number that others have, too.
+    fn find_sharers(&mut self) {
+        let mut fetched = BTreeMap::<i32, u32>::new();
+        for slot in self.all.iter().filter(|slot| slot.stage == Stage::Reading) {
+            *fetched.entry(slot.partition).or_default() += 1;
+        }
+        for slot in &mut self.all {
+            slot.shares =
+                slot.stage == Stage::Reading && fetched.get(&slot.partition).is_some_and(|n| *n > 1);
+        }
     }
 
     /// Topics and partitions, in order.
@@ -230,6 +295,47 @@ mod tests {
         assert!(slots.at_end(0).is_none());
         assert_eq!(wave(&mut slots, true), of(&[("b", 0)]));
         assert_eq!(slots.at_end(0).unwrap().name(), "b/0");
+    }
+
+    /// A broker that has just become the leader may show an end that is before the true one.
+    #[test]
+    fn an_end_is_believed_once_the_leader_has_said_so() {
+        let mut slots = slots(&[("a", 0, 9)]);
+        let (slot, now) = (&mut slots.all_mut()[0], Instant::now());
+        assert!(!slot.is_over(now) && slot.ask == Some(now) && slot.next == 0, "nobody has asked");
+        slot.sure = true;
+        assert!(slot.is_over(now) && slot.next == 9);
+        (slot.high, slot.next) = (8, 3);
+        assert!(!slot.is_over(now) && slot.next == 3, "the end is still to be written");
+    }
+
+    #[test]
+    fn a_record_of_before_tells_whether_the_log_is_the_same() {
+        let restored = |offset, low| {
+            let mut slots = slots(&[("a", 0, ENDLESS)]);
+            let mut slot = slots.all.remove(0);
+            slot.next = 2_000;
+            let last = Some(Seen { offset, time: 5 });
+            slot.restore(Position { next: 2_000, end: None, last }, low);
+            slot
+        };
+        for (offset, low) in [(1_999, 2_000), (999, 0), (2_000, 0), (2_001, 0)] {
+            let slot = restored(offset, low);
+            assert_eq!((slot.fetched_from(), slot.floor), (2_000, i64::MIN), "{offset} tells nothing");
+            assert_eq!(slot.position().last, Some(Seen { offset, time: 5 }));
+        }
+        let mut slot = restored(1_990, 10);
+        assert_eq!((slot.fetched_from(), slot.floor), (1_990, 2_000));
+        assert!(slot.is_as_before(Seen { offset: 1_992, time: 0 }), "it was compacted away");
+        assert!(!slot.is_as_before(Seen { offset: 1_990, time: 6 }));
+        assert!(restored(1_990, 10).is_as_before(Seen { offset: 1_990, time: 5 }));
+    }
+
+    #[test]
+    fn those_that_share_a_number_are_known() {
+        let mut slots = slots(&[("a", 0, ENDLESS), ("a", 1, ENDLESS), ("b", 0, ENDLESS)]);
+        wave(&mut slots, false);
+        assert_eq!(slots.all().iter().map(|slot| slot.shares).collect::<Vec<_>>(), [true, false, true]);
     }
 
     #[test]

@@ -12,14 +12,15 @@ use weir_engine::{
     SplitId, TaskError,
 };
 
-use super::begin::{Firsts, Restored};
 use super::config::KafkaConfig;
 use super::deal::Dealer;
 use super::ends::Stop;
+use super::firsts::Firsts;
 use super::footprint;
 use super::progress::Progress;
 use super::reader::Reader;
 use super::record::{FromMessage, KafkaRecord, Records};
+use super::restored::Restored;
 use super::selection::Selection;
 use crate::format::{Bytes, Decoder, Json};
 use crate::stripes::POSITIONS;
@@ -46,18 +47,20 @@ pub enum Start {
 ///
 /// *Partitions* of all topics together are dealt out to the subtasks like cards ([`assign`](super::assign::assign)); a subtask may
 /// read many or none. Each is a split with a watermark of its own. One that has been read dry can fall idle while others are still
-/// full; but the client tells of it by the partition's number alone, so when a subtask reads that number of several topics, these
-/// are dry only once nothing at all is ready. One source per topic, and `union`, has no such limit.
+/// full; but the client tells of it by the partition's number alone, so when a subtask reads that number of several topics, it takes
+/// about a second longer until it is seen which of them are dry.
 ///
 /// *New partitions*, and with [`KafkaSource::pattern`] new topics, are read after the next start, or while the job runs with
 /// [`KafkaSource::discover_every`]: from their beginning.
 ///
 /// *Offsets* are the job's: the client never resets one. When the wanted offset is gone, because records were deleted before
-/// they were read or the log was cut, the job fails and names topic, partition and offsets. Holes left by compaction and
-/// transaction markers are passed over, as they must be.
+/// they were read or the log was cut, the job fails and names topic, partition and offsets. So it does when a restore finds
+/// another record in the place of the last one read: the topic was made anew. Holes left by compaction and transaction markers
+/// are passed over, as they must be.
 ///
 /// *Checkpoints* hold the offset of the next record of every partition. A life that begins from one goes on there, whatever
-/// [`KafkaSource::from`] says and at whatever parallelism; partitions added since are read from their oldest record. Once a
+/// [`KafkaSource::from`] says and at whatever parallelism; partitions added since are read from their oldest record, and one of the
+/// checkpoint that the brokers do not show fails the start. Once a
 /// checkpoint is complete, and only then, its offsets are committed to the group, for others to see and for [`Start::Group`].
 /// That a broker refuses them fails nothing: it is counted (`offset_commit_failures`) and logged now and then. Without
 /// checkpoints none are committed.

@@ -1,4 +1,4 @@
-//! What sources and sinks do against a real broker over a real socket: the one in this process.
+//! What sources and sinks do against a real broker over a real socket: the one in this process. (over 400 lines: one case after the other)
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use crate::format::{Bytes, Decoder, Encoder, Json};
 
 mod dry;
 mod ends;
+mod kept;
 mod positions;
 mod watched;
 
@@ -30,7 +31,7 @@ fn event(n: u64) -> Event {
 }
 
 fn kafka() -> KafkaConfig {
-    KafkaConfig::embedded().unwrap().patience(Duration::from_secs(5))
+    KafkaConfig::embedded().unwrap().patience(Duration::from_secs(60))
 }
 
 fn with_topic(topic: &str, partitions: i32) -> KafkaConfig {
@@ -78,14 +79,14 @@ impl<T: Data, D: Decoder<T>> Reading<T, D> {
         Ok(Reading { source, records: Vec::new(), letters: Vec::new() })
     }
 
-    /// Reads until there are `n` records and dead letters; an error, too, after 30 s.
+    /// Reads until there are `n` records and dead letters; an error, too, after 60 s.
     fn until(&mut self, n: usize) -> Result<()> {
         let cx = context("in", 0, 1);
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while self.records.len() + self.letters.len() < n {
             if Instant::now() > deadline {
                 let got = self.records.len();
-                return Err(TaskError::internal(format!("{got} records of {n} after 30 s")));
+                return Err(TaskError::internal(format!("{got} records of {n} after 60 s")));
             }
             let mut out = SourceBatch::new(1024);
             let status = self.source.poll(&mut out, Duration::from_millis(5))?;
@@ -356,6 +357,42 @@ fn properties_that_would_lose_records_are_refused() {
     let kafka = with_topic("t", 1).set("no.such.property", "1");
     let e = Reading::open(&KafkaSource::json::<u64>(&kafka).topic("t"), 0, 1).err().unwrap().chain();
     assert!(e.contains("no.such.property"), "{e}");
+}
+
+#[test]
+fn what_cannot_be_written_is_a_dead_letter_or_fails_the_job() {
+    #[derive(Clone)]
+    struct Odd;
+    impl Encoder<u64> for Odd {
+        fn encode(&mut self, n: &u64, out: &mut Vec<u8>) -> std::result::Result<(), String> {
+            out.extend(std::iter::repeat_n(b'x', *n as usize));
+            if n.is_multiple_of(2) { Err(format!("{n} is even")) } else { Ok(()) }
+        }
+    }
+    let kafka = with_topic("t", 1);
+    let sink = KafkaSink::encoded(&kafka, "t", Odd);
+    let e = write(&sink, [(4u64, 1)]).unwrap_err().to_string();
+    assert_eq!(e, "a record for Kafka topic t: 4 is even");
+    let large = 2_000_001;
+    let e = write(&sink, [(large, 1)]).unwrap_err().to_string();
+    assert!(e.starts_with("a record for Kafka topic t: 2000001 bytes for partition 0 are more than"), "{e}");
+
+    let letters = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let taken = std::sync::Arc::clone(&letters);
+    let sink = sink.reject_to(move |letter| taken.lock().unwrap().push(letter));
+    write(&sink, [1, 4, large, 3].map(|n| (n, 1))).unwrap();
+    let mut reading = Reading::open(&KafkaSource::bytes(&kafka).topic("t"), 0, 1).unwrap();
+    reading.until(2).unwrap();
+    let lengths: Vec<_> = reading.records.iter().map(|r| r.value.len()).collect();
+    assert_eq!(lengths, [1, 3]);
+    let letters = letters.lock().unwrap();
+    let first = &letters[0];
+    assert_eq!(
+        (first.uid.as_str(), first.origin.as_str(), first.partition, first.offset),
+        ("out", "t", -1, -1)
+    );
+    assert_eq!((first.reason.as_str(), first.payload.as_slice()), ("4 is even", &b"xxxx"[..]));
+    assert!(letters.len() == 2 && letters[1].payload.len() == large as usize);
 }
 
 /// Not a benchmark, only an order of magnitude: printed with `--nocapture`.

@@ -19,22 +19,13 @@ use super::client::{ClientLog, drop_within, no_topic, partitions_of_topic, who};
 use super::config::KafkaConfig;
 use super::errors::NowAndThen;
 use super::exactly_once::kafka_time;
-use super::footprint::BUFFERED_KBYTES;
 use super::progress::{Progress, Reached};
+use super::properties;
 use super::recipe::{Recipe, owned};
 use super::window::{Ledger, Window};
 use crate::format::Encoder;
 
-/// Defaults that differ from the library's.
-const DEFAULTS: &[(&str, &str)] = &[
-    ("queue.buffering.max.kbytes", BUFFERED_KBYTES),
-    ("message.timeout.ms", "120000"),
-    ("log.connection.close", "false"),
-];
 const MESSAGE_TIMEOUT_MS: u64 = 120_000;
-/// Properties that an idempotent client does not allow to be set freely.
-const NOT_IDEMPOTENT: &[&str] =
-    &["acks", "message.send.max.retries", "max.in.flight.requests.per.connection"];
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// The slices in which a full queue, a reader behind and a flush are waited for.
 const SLICE: Duration = Duration::from_millis(1);
@@ -113,16 +104,14 @@ impl SinkClient {
         created: &mut bool,
         cx: &OperatorContext,
     ) -> Result<SinkClient> {
+        properties::check(config)?;
         let (partitions, ledgers) = Self::find(config, topic, create, follow, created, cx)?;
-
         let client = format!("weir-{}", cx.uid());
-        let mut defaults = DEFAULTS.to_vec();
+        let mut defaults = properties::defaults(config);
         defaults.push(("client.id", &client));
-        if !config.sets_any(NOT_IDEMPOTENT) {
-            defaults.push(("enable.idempotence", "true"));
-        }
         let reports = Reports { log: ClientLog::new(cx) };
-        let producer = config.client(&defaults, &[])?.create_with_context(reports).map_err(refused)?;
+        let producer =
+            config.client(&defaults, properties::FIXED)?.create_with_context(reports).map_err(refused)?;
         let flush_patience =
             config.limit("message.timeout.ms", MESSAGE_TIMEOUT_MS).map(|limit| limit + CLOSE_PATIENCE);
         Ok(SinkClient { producer, topic: topic.to_owned(), partitions, ledgers, flush_patience })
@@ -262,24 +251,33 @@ impl Writer {
         recipe: &mut Recipe<T>,
     ) -> Result<()> {
         for record in batch.drain(..) {
-            recipe.make(&record.value, encoder, &self.client.topic)?;
+            if let Err(reason) = recipe.make(&record.value, encoder) {
+                recipe.reject(&self.client.topic, reason, &self.cx)?;
+                continue;
+            }
             let partition =
                 recipe.partition(&record.value, self.client.partitions, &mut self.next_partition)?;
             let (key, payload, headers) = (recipe.key(), recipe.payload(), recipe.headers());
             let bytes = key.map_or(0, <[u8]>::len) + payload.map_or(0, <[u8]>::len) + headers.len();
             self.wait_for_reader(partition, bytes)?;
-            self.send(partition, record.time, (key, payload, headers))?;
+            if !self.send(partition, record.time, (key, payload, headers))? {
+                let reason = format!(
+                    "{bytes} bytes for partition {partition} are more than message.max.bytes allows: raise it, here and on the broker"
+                );
+                recipe.reject(&self.client.topic, reason, &self.cx)?;
+            }
         }
         self.settle();
         self.check()
     }
 
+    /// False when the record is larger than the client takes.
     fn send(
         &mut self,
         partition: i32,
         time: EventTime,
         (key, payload, headers): (Option<&[u8]>, Option<&[u8]>, &[u8]),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut record: BaseRecord<'_, [u8], [u8], Arc<Account>> =
             BaseRecord::with_opaque_to(&self.client.topic, Arc::clone(&self.account)).partition(partition);
         (record.key, record.payload, record.timestamp) = (key, payload, kafka_time(time));
@@ -288,8 +286,9 @@ impl Writer {
             match self.client.producer.send(record) {
                 Ok(()) => {
                     self.sent += 1;
-                    return Ok(());
+                    return Ok(true);
                 }
+                Err((KafkaError::MessageProduction(Code::MessageSizeTooLarge), _)) => return Ok(false),
                 Err((KafkaError::MessageProduction(Code::QueueFull), back)) => {
                     record = back;
                     // Room comes with reports; without any it takes time.

@@ -76,16 +76,19 @@ impl Spooler {
         recipe: &mut Recipe<T>,
     ) -> Result<()> {
         for record in batch.drain(..) {
-            recipe.make(&record.value, encoder, &self.topic)?;
+            if let Err(reason) = recipe.make(&record.value, encoder) {
+                recipe.reject(&self.topic, reason, &self.cx)?;
+                continue;
+            }
             let partition = recipe.partition(&record.value, self.partitions, &mut self.next_partition)?;
             let (key, payload, headers) = (recipe.key(), recipe.payload(), recipe.headers());
             let bytes = key.map_or(0, <[u8]>::len) + payload.map_or(0, <[u8]>::len) + headers.len();
             if bytes > self.largest {
-                return Err(TaskError::user(format!(
-                    "a record of {bytes} bytes for topic {}, partition {partition} is larger than message.max.bytes allows: \
-                     raise it, here and on the broker",
-                    self.topic
-                )));
+                let reason = format!(
+                    "{bytes} bytes for partition {partition} are more than message.max.bytes allows: raise it, here and on the broker"
+                );
+                recipe.reject(&self.topic, reason, &self.cx)?;
+                continue;
             }
             let time = kafka_time(record.time);
             Kept { partition, time, key, payload, headers }.push(&mut self.chunk);

@@ -19,7 +19,7 @@ fn poll(
 /// Polls until there were `n` records and all of `splits` were called dry; says which were, and when (after how many).
 fn until_dry(reading: &mut Reading<u64, Json>, n: usize, splits: &[u32]) -> Vec<(u32, usize)> {
     let (mut got, mut dry) = (0, Vec::new());
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while got < n || splits.iter().any(|s| !dry.iter().any(|(of, _)| of == s)) {
         assert!(Instant::now() < deadline, "{got} records of {n}, dry: {dry:?}");
         let (status, records, of) = poll(reading, 16, Duration::from_millis(5), splits);
@@ -62,20 +62,48 @@ fn a_partition_read_dry_is_told_beside_a_full_one() {
     reading.source.close(Closing::Ended);
 }
 
-/// The client says "partition 0" and not of which topic.
+/// The client says "partition 0" and not of which topic; the watch sees where each of them ends.
 #[test]
-fn a_partition_number_of_several_topics_is_taken_for_none_of_them() {
+fn of_a_partition_number_of_several_topics_the_quiet_one_is_told_beside_the_busy_one() {
+    const N: u64 = 100_000;
     let kafka = with_topic("a", 2);
     kafka.embedded_broker().unwrap().create_topic("b", 1).unwrap();
-    let source = KafkaSource::json::<u64>(&kafka).topics(["a", "b"]);
+    let to = |topic, numbers: std::ops::Range<u64>| {
+        let sink = KafkaSink::json(&kafka, topic).partition(|_: &u64| 0);
+        write(&sink, numbers.map(|n| (n, 1))).unwrap();
+    };
+    to("b", 0..3);
+    let source = KafkaSource::json::<u64>(&kafka).topics(["a", "b"]).stall_after(Duration::from_millis(150));
     let mut reading = Reading::open(&source, 0, 1).unwrap();
     let b0 = assign::PER_TOPIC;
-    until_dry(&mut reading, 0, &[1]);
-    let end = Instant::now() + Duration::from_millis(300);
-    while Instant::now() < end {
-        assert!(poll(&mut reading, 16, Duration::from_millis(5), &[0, b0]).2.is_empty());
-        context("in", 0, 1).wait(Duration::from_millis(2)).unwrap();
+    // So slow that the other one has more all the time.
+    let (mut got, mut told) = (0, false);
+    to("a", 0..N);
+    while !told {
+        let (_, records, dry) = poll(&mut reading, 16, Duration::from_millis(5), &[b0]);
+        (got, told) = (got + records, dry.contains(&b0));
+        assert!(got < N as usize, "it was dry all along, and told only at the end");
+        context("in", 0, 1).wait(Duration::from_millis(5)).unwrap();
     }
+    until_dry(&mut reading, N as usize + 3 - got, &[0, b0]);
+    // What comes later is read, and told again once it is dry again.
+    to("b", 3..5);
+    until_dry(&mut reading, 2, &[0, b0]);
+    reading.source.close(Closing::Ended);
+}
+
+/// It was alone with its number when it was read dry first.
+#[test]
+fn a_partition_whose_number_comes_to_be_shared_is_told_dry_again() {
+    let kafka = with_topic("t-a", 1);
+    let source = KafkaSource::json::<u64>(&kafka).pattern("t-.*").discover_every(Duration::from_millis(100));
+    let mut reading = Reading::open(&source, 0, 1).unwrap();
+    until_dry(&mut reading, 0, &[0]);
+    kafka.embedded_broker().unwrap().create_topic("t-b", 1).unwrap();
+    write(&KafkaSink::json(&kafka, "t-b"), [(1u64, 1)]).unwrap();
+    reading.until(1).unwrap();
+    write(&KafkaSink::json(&kafka, "t-a"), [(2u64, 1)]).unwrap();
+    until_dry(&mut reading, 1, &[0, assign::PER_TOPIC]);
     reading.source.close(Closing::Ended);
 }
 

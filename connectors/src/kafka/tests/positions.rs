@@ -87,7 +87,8 @@ fn e44_what_is_committed_is_the_next_offset() {
     numbers(&kafka, 0..10);
     let mut reading = Numbers::open(&source(&kafka), 0, 1).unwrap();
     reading.until(10).unwrap();
-    assert_eq!(reading.source.positions(barrier(1)).unwrap(), [("t/0".to_owned(), 10.into())]);
+    let at_ten = serde_json::json!({"next": 10, "last": [9, 1]});
+    assert_eq!(reading.source.positions(barrier(1)).unwrap(), [("t/0".to_owned(), at_ten)]);
     assert_eq!(reading.source.split_name(weir_engine::SplitId(0)), Some("t/0".to_owned()));
     assert_eq!(reading.source.split_name(weir_engine::SplitId(1)), None);
     assert!(reading.is_quiet());
@@ -157,6 +158,36 @@ fn e41_an_older_life_that_is_late_takes_nothing_back() {
     anew.source.on_notice(completed(1)).unwrap();
     until_committed(&mut anew, &kafka, read);
     [newer, anew].into_iter().for_each(|mut r| r.source.close(Closing::Stopped));
+}
+
+/// A commit that was asked for without knowing may come after those of a later life.
+#[test]
+fn e41_a_group_that_does_not_say_what_it_has_is_told_nothing_until_it_does() {
+    let kafka = with_topic("t", 1);
+    numbers(&kafka, 0..10);
+    let cx = context("in", 0, 1);
+    let mut reading = Numbers::begin(&source(&kafka), &cx, &[]).unwrap();
+    reading.until(10).unwrap();
+    kafka.embedded_broker().unwrap().refuse_committed(1);
+    reading.source.positions(barrier(1)).unwrap();
+    reading.source.on_notice(completed(1)).unwrap();
+    assert_eq!(cx.counter("offset_commit_failures").get(), 1);
+    assert!(reading.is_quiet());
+    assert_eq!(committed(&kafka), None);
+    reading.source.positions(barrier(2)).unwrap();
+    reading.source.on_notice(completed(2)).unwrap();
+    until_committed(&mut reading, &kafka, 10);
+    reading.source.close(Closing::Stopped);
+
+    // The last one is made up for at the end.
+    numbers(&kafka, 10..15);
+    let mut reading = Numbers::open(&source(&kafka), 0, 1).unwrap();
+    reading.until(15).unwrap();
+    kafka.embedded_broker().unwrap().refuse_committed(1);
+    reading.source.positions(Barrier::LAST).unwrap();
+    reading.source.on_notice(completed(Barrier::LAST.checkpoint.0)).unwrap();
+    reading.source.close(Closing::Ended);
+    assert_eq!(committed(&kafka), Some(15));
 }
 
 #[test]

@@ -36,6 +36,14 @@ impl<T> Listed<T> {
         self.touched.get(at).copied().filter(|touched| *touched != i64::MIN)
     }
 
+    /// True when the element in the middle has such a time: as they are pushed in the order of time, so has the half before it.
+    #[inline]
+    pub(crate) fn is_over_in_the_middle(&self, over: impl Fn(Option<i64>) -> bool) -> bool {
+        /// Fewer are not worth it.
+        const LEAST: usize = 8;
+        self.elements.len() >= LEAST && over(self.touched(self.elements.len() / 2))
+    }
+
     /// True when an element has such a time.
     pub(crate) fn has(&self, over: impl Fn(Option<i64>) -> bool) -> bool {
         (0..self.elements.len()).any(|at| over(self.touched(at)))

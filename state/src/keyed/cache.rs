@@ -10,17 +10,17 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 
 use super::Key;
-use super::cell::{After, Cell, One, Stamp};
+use super::cell::{After, Cell};
 use super::classes::{Classes, Cursor, Place, class_among};
 use super::coder::Layout;
 use super::drain::Drain;
-use super::generation::{COPY, DIRTY, Entry, Groups, Pending, SEEN, SHADOWED, STORED, Void};
+use super::generation::{COPY, DIRTY, Entry, Groups, HEAVY, Pending, SEEN, SHADOWED, STORED, Void};
+use super::heavy::Heavy;
 use super::home::Home;
 use super::marked::Marked;
 use super::upkeep::{Account, in_tables};
 use crate::error::StateError;
 use crate::key::key_hash;
-use crate::keyed::State;
 
 /// A settled generation on its way into the settled tier, class by class.
 pub(super) struct Thaw<E> {
@@ -60,6 +60,8 @@ pub(crate) struct Cache<K, C, V> {
     pub(super) void: Void,
     pub(super) drain: Option<Drain<K>>,
     pub(super) account: Account,
+    /// The entries that are counted one by one.
+    pub(super) heavy: Heavy,
     /// Where the search for entries to evict goes on.
     pub(super) sweep: [Cursor; 2],
     pub(super) home: Arc<Home<K, V>>,
@@ -72,7 +74,7 @@ pub(crate) struct Cache<K, C, V> {
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     /// In this batch, one key at a time.
-    single: u32,
+    pub(super) single: u32,
     /// For so many batches nothing had to be.
     quiet: u32,
 }
@@ -86,7 +88,7 @@ impl Asked {
         self.single = 0;
     }
 
-    fn rests(&self) -> bool {
+    pub(super) fn rests(&self) -> bool {
         self.quiet >= Self::REST
     }
 }
@@ -118,6 +120,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
             void: Void::Nothing,
             drain: None,
             account: Account::default(),
+            heavy: Heavy::default(),
             sweep: Default::default(),
             layout: Layout { table: home.table, namespace },
             home,
@@ -163,7 +166,24 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         let (entry, marks) = self.live.at_mut(place);
         // The first touch does not count as one: most of what is read from the disk is never asked for again, and is to go first.
         *marks |= DIRTY | (*marks & DIRTY) << 1;
+        if C::GROWS {
+            self.heavy.loosen(place, marks);
+        }
         entry
+    }
+
+    /// What is kept at a place and its marks, for who reads more of it into memory.
+    ///
+    /// # Panics
+    /// When the place is stale and empty.
+    #[inline]
+    pub(super) fn read_on(&mut self, place: Place) -> (&mut C, &mut u8) {
+        let (entry, marks) = self.live.at_mut(place);
+        *marks |= SEEN;
+        if C::GROWS {
+            self.heavy.loosen(place, marks);
+        }
+        (&mut entry.cell, marks)
     }
 
     /// Nothing below the live tier can have any key.
@@ -197,7 +217,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
             return None;
         }
         let (entry, marks) = self.take_from_below(slot, key)?;
-        Some(self.live.insert(slot, entry, marks, slot_of))
+        Some(self.add_live(slot, entry, marks))
     }
 
     fn recall_from_below(&mut self, slot: u64, key: &K) -> Result<Option<Place>, StateError> {
@@ -217,7 +237,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         Ok(match read? {
             Some(cell) => {
                 let entry = Entry { key: key.clone(), cell };
-                Some(self.live.insert(slot, entry, STORED, slot_of))
+                Some(self.add_live(slot, entry, STORED))
             }
             None => {
                 self.absent.insert_unique(slot, key.clone(), self::slot);
@@ -234,10 +254,17 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
             if let Some((entry, marks)) = found.filter(|(_, marks)| **marks & SHADOWED == 0) {
                 *marks |= SHADOWED;
                 let copy = Entry { key: entry.key.clone(), cell: entry.cell.copied() };
+                if *marks & HEAVY != 0 {
+                    // The copy may have taken a part of it along.
+                    self.heavy.frozen.set(slot, entry.cell.weight(key));
+                }
                 return Some((copy, SEEN | STORED | COPY));
             }
         }
         let thawing = self.thaw.as_mut().and_then(|thaw| thaw.remove(slot, |e| e.key == *key));
+        if thawing.as_ref().is_some_and(|(_, marks)| marks & HEAVY != 0) {
+            self.heavy.thawing.remove(slot);
+        }
         if let Some((mut entry, _)) = thawing.filter(|(_, marks)| marks & SHADOWED == 0) {
             // Not yet visited since it was written.
             return match entry.cell.written(&self.home) {
@@ -249,7 +276,10 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
                 }
             };
         }
-        let (entry, _) = self.settled.remove(slot, |e| e.key == *key)?;
+        let (entry, marks) = self.settled.remove(slot, |e| e.key == *key)?;
+        if marks & HEAVY != 0 {
+            self.heavy.settled.remove(slot);
+        }
         Some((entry, SEEN | STORED))
     }
 
@@ -290,7 +320,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         }
         let stored = deleted || !(self.complete || self.no_longer_absent(slot, &key));
         let marks = DIRTY | if stored { STORED } else { 0 };
-        Ok(self.live.insert(slot, Entry { key, cell }, marks, slot_of))
+        Ok(self.add_live(slot, Entry { key, cell }, marks))
     }
 
     fn no_longer_absent(&mut self, slot: u64, key: &K) -> bool {
@@ -301,6 +331,9 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     pub(super) fn remove(&mut self, slot: u64, key: &K) {
         self.bury_popped();
         let stored = if let Some((_, marks)) = self.live.remove(slot, |e| e.key == *key) {
+            if marks & HEAVY != 0 {
+                self.heavy.live.remove(slot);
+            }
             marks & STORED != 0
         } else if self.is_alone() || self.gone.find(slot, |k| k == key).is_some() {
             false
@@ -331,59 +364,6 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
             || frozen()
             || thawing()
             || self.is_known_absent(slot, key)
-    }
-}
-
-impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
-    /// Looks many keys up at once, so that `find` needs no disk for them until the end of the batch.
-    pub(super) fn prefetch<'a>(
-        &mut self,
-        keys: impl Iterator<Item = (u64, &'a K)>,
-    ) -> Result<(), StateError> {
-        if self.complete || self.asked.rests() {
-            return Ok(());
-        }
-        self.bury_popped();
-        let mut wanted = Vec::new();
-        for (slot, key) in keys {
-            if self.live.find(slot, |e| e.key == *key).is_some() || self.is_cached_below(slot, key) {
-                continue;
-            }
-            let mut bytes = Vec::with_capacity(24);
-            self.home.coder.key(self.layout, key, &mut bytes)?;
-            wanted.push((bytes, slot, key));
-        }
-        self.asked.single += u32::from(!wanted.is_empty());
-        wanted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        wanted.dedup_by(|a, b| a.0 == b.0);
-        let (keys, wanted): (Vec<Vec<u8>>, Vec<(u64, &K)>) =
-            wanted.into_iter().map(|(bytes, slot, key)| (bytes, (slot, key))).unzip();
-        let mut next = 0;
-        let mut failed = Ok(());
-        let backend = self.home.backend.clone();
-        backend.get_many(&keys, &mut |at, value| {
-            self.note_absent(&wanted[next..at]);
-            next = at + 1;
-            let (slot, key) = wanted[at];
-            if self.is_void(&keys[at]) {
-                return self.note_absent(&wanted[at..next]);
-            }
-            match One::read(&self.home, value) {
-                Ok(cell) => {
-                    let entry = Entry { key: key.clone(), cell };
-                    self.live.insert(slot, entry, STORED, slot_of);
-                }
-                Err(error) => failed = Err(error),
-            }
-        })?;
-        self.note_absent(&wanted[next..]);
-        failed
-    }
-
-    fn note_absent(&mut self, keys: &[(u64, &K)]) {
-        for (slot, key) in keys {
-            self.absent.insert_unique(*slot, (*key).clone(), self::slot);
-        }
     }
 }
 

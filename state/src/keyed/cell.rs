@@ -1,10 +1,11 @@
 //! `Cell`: what a cache keeps under a key, and how that lies in the backend: as one value, or as many.
 
-use std::mem::needs_drop;
+use std::mem::{needs_drop, size_of};
 
 use super::coder::Layout;
 use super::generation::Groups;
 use super::home::Home;
+use super::weigh::weigh;
 use super::{Key, State};
 use crate::backend::WriteBatch;
 use crate::error::StateError;
@@ -24,6 +25,10 @@ pub(super) enum After {
 pub(crate) trait Cell<K: Key>: Clone + Send + 'static {
     /// The type of the values in the backend.
     type Value: State;
+    /// It, or its key, may own memory outside the table.
+    const OWNS: bool;
+    /// What it owns may change when it does.
+    const GROWS: bool;
 
     /// What the backend has under a key, whose bytes these are; none when it has nothing.
     fn load(
@@ -42,6 +47,25 @@ pub(crate) trait Cell<K: Key>: Clone + Send + 'static {
         out: &mut Writes,
     ) -> Result<(), StateError>;
 
+    /// As [`write`](Self::write), passing on what is full: for what may be large.
+    fn write_all(
+        &self,
+        home: &Home<K, Self::Value>,
+        layout: Layout,
+        key: &K,
+        stored: bool,
+        out: &mut Writes,
+        pass_on: &mut dyn FnMut(&WriteBatch) -> Result<(), StateError>,
+    ) -> Result<(), StateError> {
+        self.write(home, layout, key, stored, out)?;
+        out.flush_if_full(pass_on)
+    }
+
+    /// The same for who writes it, when that takes long and this does not; what it is lent from stays as it is meanwhile.
+    fn lend(&mut self) -> Option<Self> {
+        None
+    }
+
     /// Deletes all that is under a key.
     fn delete(
         home: &Home<K, Self::Value>,
@@ -54,7 +78,7 @@ pub(crate) trait Cell<K: Key>: Clone + Send + 'static {
     fn written(&mut self, home: &Home<K, Self::Value>) -> After;
 
     /// A copy of a frozen cell, with nothing to write, which the backend may lack or hold.
-    fn copied(&self) -> Self;
+    fn copied(&mut self) -> Self;
 
     /// It was not written, or the frozen cell was not that this is a copy of: what was to be written still is, and part of it
     /// may be in the backend.
@@ -64,7 +88,10 @@ pub(crate) trait Cell<K: Key>: Clone + Send + 'static {
     fn replaces_deleted(&mut self);
 
     /// About how many bytes it and its key have outside the table.
-    fn heap(&self, home: &Home<K, Self::Value>, layout: Layout, key: &K) -> usize;
+    fn weight(&self, key: &K) -> usize;
+
+    /// Does some of the work that freezing has put off.
+    fn tidy(&mut self, _: &Home<K, Self::Value>) {}
 }
 
 /// Writes on their way to the backend.
@@ -101,7 +128,11 @@ impl Writes {
         &mut self,
         out: &mut dyn FnMut(&WriteBatch) -> Result<(), StateError>,
     ) -> Result<(), StateError> {
-        if self.ranges.bytes() + self.batch.bytes() < Self::FULL { Ok(()) } else { self.flush(out) }
+        if self.is_full() { self.flush(out) } else { Ok(()) }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.ranges.bytes() + self.batch.bytes() >= Self::FULL
     }
 }
 
@@ -157,6 +188,8 @@ impl<V: State, S: Stamp> One<V, S> {
 
 impl<K: Key, V: State, S: Stamp> Cell<K> for One<V, S> {
     type Value = V;
+    const OWNS: bool = needs_drop::<K>() || needs_drop::<V>();
+    const GROWS: bool = needs_drop::<V>();
 
     fn load(home: &Home<K, V>, key: &[u8], scratch: &mut Vec<u8>) -> Result<Option<Self>, StateError> {
         if home.backend.get(key, scratch)? { Self::read(home, scratch).map(Some) } else { Ok(None) }
@@ -188,7 +221,7 @@ impl<K: Key, V: State, S: Stamp> Cell<K> for One<V, S> {
         if home.is_over(self.touched.millis()) { After::Bury } else { After::Keep }
     }
 
-    fn copied(&self) -> Self {
+    fn copied(&mut self) -> Self {
         self.clone()
     }
 
@@ -196,14 +229,14 @@ impl<K: Key, V: State, S: Stamp> Cell<K> for One<V, S> {
 
     fn replaces_deleted(&mut self) {}
 
-    fn heap(&self, home: &Home<K, V>, layout: Layout, key: &K) -> usize {
-        if !needs_drop::<K>() && !needs_drop::<V>() {
-            return 0;
+    fn weight(&self, key: &K) -> usize {
+        let (mut all, mut inside) = (0, 0);
+        if needs_drop::<K>() {
+            (all, inside) = (weigh(key), size_of::<K>());
         }
-        // About what it takes encoded, and what allocating costs.
-        let mut bytes = Vec::new();
-        let key = home.coder.key(layout, key, &mut bytes);
-        let value = key.and_then(|_| home.coder.value(&self.value, None, &mut bytes));
-        value.map_or(0, |()| bytes.len() + 24)
+        if needs_drop::<V>() {
+            (all, inside) = (all + weigh(&self.value), inside + size_of::<V>());
+        }
+        all.saturating_sub(inside)
     }
 }

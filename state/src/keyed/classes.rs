@@ -198,6 +198,17 @@ impl<E> Classes<E> {
         Some(removed)
     }
 
+    /// The entry and its marks, if there is one at the place.
+    pub(super) fn get_mut(&mut self, place: Place) -> Option<(&mut E, &mut u8)> {
+        self.tables.get_mut(place.class as usize)?.at_mut(place.bucket as usize)
+    }
+
+    /// True when places change if an entry with this slot is added.
+    #[inline]
+    pub(super) fn would_move(&self, slot: u64) -> bool {
+        self.outgrown_by(1) || self.tables[class_of(slot, self.mask)].is_full()
+    }
+
     /// True when it is one table, and would be too large for that with so many more entries.
     pub(super) fn outgrown_by(&self, more: usize) -> bool {
         self.mask == 0 && self.len + more > self.small

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use super::cache::{Cache, slot};
 use super::cell::{Cell, One, Stamp};
 use super::classes::{Classes, Cursor};
-use super::generation::{Entry, SHADOWED, STORED, Void};
+use super::generation::{Entry, HEAVY, SHADOWED, STORED, Void};
 use super::marked::Marked;
 use super::{Key, State};
 use crate::error::StateError;
@@ -46,13 +46,14 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         self.gone = Classes::default();
         self.absent.clear();
         self.drain = None;
+        self.heavy.void();
         self.complete = true;
         // What is being written now will be there too.
         self.void = if self.groups.is_empty() && self.pending.is_none() { Void::Nothing } else { Void::All };
         if let Some(pending) = &self.pending {
             let shadow = |_: &mut (), _: &mut Entry<K, C>, marks: &mut u8| {
                 *marks |= SHADOWED;
-                Ok::<(), StateError>(())
+                Ok::<bool, StateError>(false)
             };
             let _ = pending.generation.entries.visit(&mut (), shadow, |()| Ok(()));
         }
@@ -68,7 +69,13 @@ impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
         self.thaw_some(usize::MAX);
         let end = out.len() + most;
         let Drain { cursor, frozen, popped } = self.drain.get_or_insert_default();
+        let heavy = &mut self.heavy;
         let mut push = |Entry { key, cell }: Entry<K, One<V, ()>>, marks: u8| {
+            if marks & HEAVY != 0 {
+                let slot = slot(&key);
+                heavy.live.remove(slot);
+                heavy.settled.remove(slot);
+            }
             if marks & STORED != 0 {
                 popped.push(key.clone());
             }
@@ -178,7 +185,7 @@ impl<K: Key, V: State, S: Stamp> Cache<K, One<V, S>, V> {
                 if *marks & SHADOWED == 0 {
                     visit(&entry.key, &entry.cell.value, entry.cell.touched);
                 }
-                Ok::<(), StateError>(())
+                Ok::<bool, StateError>(false)
             };
             pending.generation.entries.visit(&mut (), &mut frozen, |()| Ok(()))?;
         }

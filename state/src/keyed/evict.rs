@@ -1,13 +1,15 @@
 //! How a cache makes room: clean entries go first, then dirty ones are written; what the backend refuses stays.
 
 use super::Key;
-use super::cache::Cache;
+use super::cache::{Cache, slot_of};
 use super::cell::{Cell, Writes};
 use super::classes::{Classes, Cursor, Walk};
-use super::generation::{COPY, DIRTY, LEAVING, SEEN, STORED, Void};
+use super::generation::{COPY, DIRTY, Entry, HEAVY, LEAVING, SEEN, STORED, Void};
+use super::heavy::Weights;
+use crate::backend::WriteBatch;
 use crate::error::StateError;
 
-/// Dirty entries are evicted so many at a time at least: a sorted batch is cheaper than single writes.
+/// Dirty entries are evicted so many at a time at least, or a full batch: a sorted batch is cheaper than single writes.
 const EVICT: usize = 2_048;
 /// While a snapshot is not settled, caches may outgrow their budget by an eighth, or by this.
 const SLACK: usize = 64 << 10;
@@ -21,11 +23,10 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         loop {
             let may_write = self.may_write();
             self.thaw_some(usize::MAX);
-            let wanted = over / self.per_entry() + 1;
-            let mut left = wanted - self.drop_settled(wanted);
+            let mut left = over - self.drop_settled(over).min(over);
             if left > 0 && may_write && !self.is_refused() {
-                match self.write_live(left.max(EVICT)) {
-                    Ok(dropped) => left -= dropped.min(left),
+                match self.write_live(left) {
+                    Ok(freed) => left -= freed.min(left),
                     Err(error) if error.may_pass() && !self.home.ledger.is_far_over() => {
                         self.account.refused = REFUSED;
                     }
@@ -33,7 +34,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
                 }
             }
             if left > 0 && (!may_write || self.account.refused > 0) {
-                left -= self.drop_clean_live(left);
+                left -= self.drop_clean_live(left).min(left);
             }
             over = self.count();
             let ledger = &self.home.ledger;
@@ -52,9 +53,11 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         *refused > 0
     }
 
-    /// Drops settled entries that were not touched since they were last passed over.
+    /// Drops settled entries that were not touched since they were last passed over, for so many bytes; gives how many they were.
     fn drop_settled(&mut self, wanted: usize) -> usize {
-        let mut dropped = 0;
+        let each = self.per_entry();
+        let Cache { settled, heavy, sweep, .. } = self;
+        let mut freed = 0;
         // Twice around at most: the first time may only take marks away.
         for _ in 0..2 {
             let may_go = |marks: &mut u8| {
@@ -62,21 +65,25 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
                 *marks &= !SEEN;
                 untouched
             };
-            dropped += drop_some(&mut self.settled, &mut self.sweep[0], wanted - dropped, may_go);
+            let left = wanted - freed;
+            freed += drop_some(settled, &mut heavy.settled, &mut sweep[0], each, left, may_go).min(left);
         }
-        self.complete &= dropped == 0;
-        dropped
+        self.complete &= freed == 0;
+        freed
     }
 
-    /// Drops live entries that need not be written.
+    /// Drops live entries that need not be written, for so many bytes.
     fn drop_clean_live(&mut self, wanted: usize) -> usize {
+        let each = self.per_entry();
+        let Cache { live, heavy, sweep, .. } = self;
         let may_go = |marks: &mut u8| *marks & (DIRTY | COPY) == 0;
-        let dropped = drop_some(&mut self.live, &mut self.sweep[1], wanted, may_go);
-        self.complete &= dropped == 0;
-        dropped
+        let freed = drop_some(live, &mut heavy.live, &mut sweep[1], each, wanted, may_go);
+        self.complete &= freed == 0;
+        freed
     }
 
-    /// Writes what must be written of live entries that were not touched for a while, and drops them.
+    /// Writes what must be written of live entries that were not touched for a while, and drops them: so many bytes, and not few
+    /// entries unless they are large. Gives how many bytes they took.
     ///
     /// # Errors
     /// An entry cannot be encoded, or the backend cannot be written: every entry is still here, to be written.
@@ -94,22 +101,23 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         let written = collected.and_then(|()| writes.flush(&mut |batch| backend.write(batch)));
         // After an error too: part of it may be there.
         self.groups = writes.groups;
-        self.leave(leaving, from, written.is_ok());
+        let freed = self.leave(leaving, from, written.is_ok());
         written?;
         self.complete &= leaving == 0;
-        Ok(leaving)
+        Ok(freed)
     }
 
-    /// Marks so many live entries that were not touched for a while as leaving, and collects what must be written of them.
-    /// Gives how many they are; after an error, how many were marked by then.
+    /// Marks live entries that were not touched for a while as leaving, and writes what must be of them, but for what `writes` holds
+    /// at the end. Gives how many they are; after an error, how many were marked by then.
     fn collect_live(&mut self, wanted: usize, writes: &mut Writes) -> (usize, Result<(), StateError>) {
-        let Cache { live, sweep, home, layout, .. } = self;
-        let (mut leaving, mut failed) = (0, Ok(()));
+        let each = self.per_entry();
+        let Cache { live, heavy, sweep, home, layout, .. } = self;
+        let (mut leaving, mut freed, mut full, mut failed) = (0, 0, false, Ok(()));
         // Twice around at most: the first time may only take marks away.
         for _ in 0..2 {
             let most = live.len();
             live.walk(&mut sweep[1], most, |entry, marks| {
-                if leaving == wanted || failed.is_err() {
+                if failed.is_err() || freed >= wanted && (full || leaving >= EVICT) {
                     return Walk::Stop;
                 }
                 if *marks & LEAVING != 0 {
@@ -121,22 +129,28 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
                 }
                 if *marks & DIRTY != 0 {
                     let stored = *marks & STORED != 0;
-                    failed = entry.cell.write(home, *layout, &entry.key, stored, writes);
-                    if failed.is_err() {
-                        return Walk::Stop;
-                    }
+                    let mut pass_on = |batch: &WriteBatch| {
+                        full = true;
+                        home.backend.write(batch)
+                    };
+                    failed = entry.cell.write_all(home, *layout, &entry.key, stored, writes, &mut pass_on);
                 }
+                // After an error too: a part of it may be there.
                 *marks |= LEAVING;
                 leaving += 1;
+                freed += each + if *marks & HEAVY != 0 { heavy.live.of(slot_of(entry)) } else { 0 };
                 Walk::Keep
             });
         }
         (leaving, failed)
     }
 
-    /// Drops the entries that are leaving, which lie behind `from`; if they were not written they stay as they were.
-    fn leave(&mut self, mut leaving: usize, mut from: Cursor, written: bool) {
-        self.live.walk(&mut from, usize::MAX, |entry, marks| {
+    /// Drops the entries that are leaving, which lie behind `from`, and gives how many bytes they took; if they were not written
+    /// they stay as they were.
+    fn leave(&mut self, mut leaving: usize, mut from: Cursor, written: bool) -> usize {
+        let (each, mut freed) = (self.per_entry(), 0);
+        let Cache { live, heavy, .. } = self;
+        live.walk(&mut from, usize::MAX, |entry, marks| {
             if leaving == 0 {
                 return Walk::Stop;
             }
@@ -145,6 +159,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
             }
             leaving -= 1;
             if written {
+                freed += each + if *marks & HEAVY != 0 { heavy.live.remove(slot_of(entry)) } else { 0 };
                 return Walk::Drop;
             }
             *marks &= !LEAVING;
@@ -154,6 +169,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
             }
             Walk::Keep
         });
+        freed
     }
 
     /// Deletes what is gone.
@@ -166,23 +182,26 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     }
 }
 
-/// Drops as many entries as are wanted of those that may go by their marks, once around at most.
-fn drop_some<E>(
-    of: &mut Classes<E>,
+/// Drops entries of those that may go by their marks until so many bytes are free, once around at most; each frees so many and what
+/// it weighs. Gives how many those were.
+fn drop_some<K: Key, C>(
+    of: &mut Classes<Entry<K, C>>,
+    weights: &mut Weights,
     sweep: &mut Cursor,
+    each: usize,
     wanted: usize,
     may_go: impl Fn(&mut u8) -> bool,
 ) -> usize {
-    let (mut dropped, most) = (0, of.len());
-    of.walk(sweep, most, |_, marks| {
-        if dropped == wanted {
+    let (mut freed, most) = (0, of.len());
+    of.walk(sweep, most, |entry, marks| {
+        if freed >= wanted {
             Walk::Stop
         } else if may_go(marks) {
-            dropped += 1;
+            freed += each + if *marks & HEAVY != 0 { weights.remove(slot_of(entry)) } else { 0 };
             Walk::Drop
         } else {
             Walk::Keep
         }
     });
-    dropped
+    freed
 }

@@ -25,6 +25,10 @@ pub(super) const SHADOWED: u8 = 8;
 pub(super) const COPY: u8 = 16;
 /// It is being written, to be dropped once that is done.
 pub(super) const LEAVING: u8 = 32;
+/// It is counted by itself, among the heavy ones of its tier.
+pub(super) const HEAVY: u8 = 64;
+/// It is among those to be weighed.
+pub(super) const LOOSE: u8 = 128;
 
 /// A key and what is kept under it; the table it is in has its marks, which are those above.
 #[derive(Clone, Debug)]
@@ -171,16 +175,32 @@ impl<K: Key, C: Cell<K>> Frozen for FrozenMap<K, C> {
         if generation.void != Void::All {
             writes.groups = self.groups.clone();
         }
-        let delete = |writes: &mut Writes, key: &mut K, _: &mut u8| C::delete(home, layout, key, writes);
+        let delete = |writes: &mut Writes, key: &mut K, _: &mut u8| {
+            C::delete(home, layout, key, writes)?;
+            Ok(writes.is_full())
+        };
         generation.gone.visit(&mut writes, delete, |writes| writes.flush_if_full(out))?;
         writes.flush(out)?;
-        let write = |writes: &mut Writes, entry: &mut Entry<K, C>, marks: &mut u8| {
+        // With what takes long to write, to be written while the task may go on.
+        let mut with = (writes, None);
+        type With<K, C> = (Writes, Option<(K, C, bool)>);
+        let write = |(writes, long): &mut With<K, C>, entry: &mut Entry<K, C>, marks: &mut u8| {
             if *marks & DIRTY == 0 {
-                return Ok(());
+                return Ok(false);
             }
-            entry.cell.write(home, layout, &entry.key, *marks & STORED != 0, writes)
+            let stored = *marks & STORED != 0;
+            if let Some(cell) = entry.cell.lend() {
+                *long = Some((entry.key.clone(), cell, stored));
+                return Ok(true);
+            }
+            entry.cell.write(home, layout, &entry.key, stored, writes)?;
+            Ok(writes.is_full())
         };
-        let written = generation.entries.visit(&mut writes, write, |writes| writes.flush_if_full(out));
+        let written = generation.entries.visit(&mut with, write, |(writes, long)| match long.take() {
+            Some((key, cell, stored)) => cell.write_all(home, layout, &key, stored, writes, out),
+            None => writes.flush_if_full(out),
+        });
+        let (mut writes, _) = with;
         let written = written.and_then(|()| writes.flush(out));
         self.groups = writes.groups;
         written

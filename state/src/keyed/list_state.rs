@@ -28,11 +28,12 @@ impl Store {
 
 /// A list per key. It is written as a whole: for what grows to thousands, a [`MapState`](super::MapState) writes less.
 ///
-/// With a TTL an element expires one TTL after it was pushed (or read, where that counts).
+/// With a TTL an element expires one TTL after it was pushed (or read, where that counts). Reads do not see it from then on, and
+/// what is only pushed to drops what has expired once that is half of it.
 ///
 /// *Order*, *Errors*: as for [`StateMap`](super::StateMap).
 pub struct ListState<K, T> {
-    cache: Cache<K, One<Listed<T>, i64>, Listed<T>>,
+    pub(super) cache: Cache<K, One<Listed<T>, i64>, Listed<T>>,
 }
 
 impl<K, T> fmt::Debug for ListState<K, T> {
@@ -57,7 +58,7 @@ impl<K: Key, T: State> ListState<K, T> {
     #[inline]
     pub fn push(&mut self, hash: KeyHash, key: &K, element: T) -> Result<(), StateError> {
         let at = self.stamp();
-        let list = self.cache.write_or_insert_with(hash.in_group(), key, Listed::default)?;
+        let list = writable(&mut self.cache, hash, key)?;
         list.push(element, at);
         Ok(())
     }
@@ -77,7 +78,7 @@ impl<K: Key, T: State> ListState<K, T> {
         if elements.peek().is_none() {
             return Ok(());
         }
-        let list = self.cache.write_or_insert_with(hash.in_group(), key, Listed::default)?;
+        let list = writable(&mut self.cache, hash, key)?;
         elements.for_each(|element| list.push(element, at));
         Ok(())
     }
@@ -132,6 +133,24 @@ impl<K: Key, T: State> ListState<K, T> {
         let home: &Home<K, Listed<T>> = &self.cache.home;
         home.ttl.map(|_| home.now())
     }
+}
+
+/// The list of a key, made if there is none. One that nobody reads would keep what has expired for ever: that goes once the element
+/// in the middle has, so that it costs nothing to speak of per element.
+#[inline]
+fn writable<'a, K: Key, T: State>(
+    cache: &'a mut Cache<K, One<Listed<T>, i64>, Listed<T>>,
+    hash: KeyHash,
+    key: &K,
+) -> Result<&'a mut Listed<T>, StateError> {
+    let home = cache.home.ttl.map(|_| cache.home.clone());
+    let list = cache.write_or_insert_with(hash.in_group(), key, Listed::default)?;
+    if let Some(home) = home
+        && list.is_over_in_the_middle(|at| home.is_over(at))
+    {
+        list.remove_if(|at| home.is_over(at));
+    }
+    Ok(list)
 }
 
 impl<K: Key, T: State> KeyedState for ListState<K, T> {

@@ -34,15 +34,15 @@ impl<E> Locked<E> {
         self.tables.len()
     }
 
-    /// Visits all entries and their marks. A class is locked for a few buckets at a time, so that nobody waits long; `between` is called
-    /// while none is.
+    /// Visits all entries and their marks. A class is locked for a few buckets at a time, so that nobody waits long, and no longer once
+    /// `visit` gives true; `between` is called while none is.
     ///
     /// # Errors
     /// The first of either.
     pub(super) fn visit<C, X>(
         &self,
         with: &mut C,
-        mut visit: impl FnMut(&mut C, &mut E, &mut u8) -> Result<(), X>,
+        mut visit: impl FnMut(&mut C, &mut E, &mut u8) -> Result<bool, X>,
         mut between: impl FnMut(&mut C) -> Result<(), X>,
     ) -> Result<(), X> {
         const FEW: usize = 512;
@@ -51,10 +51,13 @@ impl<E> Locked<E> {
             loop {
                 let mut table = self.class(class);
                 let all = table.buckets();
-                let end = (next + FEW).min(all);
+                let mut end = (next + FEW).min(all);
                 for bucket in next..end {
-                    if let Some((entry, marks)) = table.at_mut(bucket) {
-                        visit(with, entry, marks)?;
+                    if let Some((entry, marks)) = table.at_mut(bucket)
+                        && visit(with, entry, marks)?
+                    {
+                        end = bucket + 1;
+                        break;
                     }
                 }
                 drop(table);

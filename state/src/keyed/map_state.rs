@@ -3,10 +3,11 @@
 
 use std::fmt;
 
-use super::bundle::{Bundle, Sub};
+use super::bundle::Bundle;
 use super::cache::Cache;
 use super::classes::Place;
 use super::generation::{DIRTY, Entry, SEEN};
+use super::layer::Sub;
 use super::spec::Table;
 use super::{Key, KeyedState, State};
 use crate::codec::CodecId;
@@ -61,7 +62,7 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
         let mut wanted = Vec::new();
         for (hash, key, inner) in entries {
             let Some(place) = self.cache.find(hash.in_group(), key)? else { continue };
-            if !self.cache.at(place).cell.knows(inner) {
+            if !self.cache.live.at_mut(place).0.cell.knows(inner) {
                 let mut bytes = Vec::with_capacity(48);
                 self.cache.home.coder.key(self.cache.layout, key, &mut bytes)?;
                 self.cache.home.coder.inner_key(inner, &mut bytes)?;
@@ -75,8 +76,11 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
         self.cache.home.backend.get_many(&keys, &mut |at, value| found[at] = Some(value.to_vec()))?;
         for ((slot, key, inner), value) in wanted.into_iter().zip(found) {
             let Some(place) = self.cache.find(slot, key)? else { continue };
-            let Cache { live, home, .. } = &mut self.cache;
-            live.at_mut(place).0.cell.take_in(home, inner.clone(), value.as_deref())?;
+            let home = self.cache.home.clone();
+            let (cell, _) = self.cache.read_on(place);
+            if !cell.knows(inner) {
+                cell.take_in(&home, inner.clone(), value.as_deref())?;
+            }
         }
         Ok(())
     }
@@ -98,8 +102,10 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
     pub fn get_mut(&mut self, hash: KeyHash, key: &K, inner: &M) -> Result<Option<&mut V>, StateError> {
         let Some(place) = self.cache.find(hash.in_group(), key)? else { return Ok(None) };
         let now = self.cache.home.now();
-        self.cache.at_mut(place);
-        Ok(self.read(place, key, inner)?.and_then(|sub| {
+        if self.read(place, key, inner)?.is_none() {
+            return Ok(None);
+        }
+        Ok(self.cache.at_mut(place).cell.change(inner).and_then(|sub| {
             sub.touch(now);
             sub.value.as_mut()
         }))
@@ -114,26 +120,31 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
     }
 
     /// The entry at a place that has a value which is alive. Counts as a read.
-    fn read(&mut self, place: Place, key: &K, inner: &M) -> Result<Option<&mut Sub<M, V>>, StateError> {
-        let Cache { live, home, layout, .. } = &mut self.cache;
+    fn read(&mut self, place: Place, key: &K, inner: &M) -> Result<Option<&Sub<M, V>>, StateError> {
+        let Cache { live, heavy, home, layout, .. } = &mut self.cache;
         let (Entry { cell, .. }, marks) = live.at_mut(place);
         *marks |= SEEN;
-        let prefix = |into: &mut Vec<u8>| home.coder.key(*layout, key, into).map(drop);
-        let Some(sub) = cell.find(home, prefix, inner)?.filter(|sub| sub.value.is_some()) else {
-            return Ok(None);
-        };
-        if home.ttl.is_some() {
-            if home.is_over(sub.millis()) {
-                sub.bury();
-                *marks |= DIRTY;
-                return Ok(None);
-            }
-            if home.reads_touch() {
-                sub.touch(home.now());
-                *marks |= DIRTY;
-            }
+        if !cell.knows(inner) {
+            heavy.loosen(place, marks);
         }
-        Ok(Some(sub))
+        let prefix = |into: &mut Vec<u8>| home.coder.key(*layout, key, into).map(drop);
+        let alive = |sub: &&Sub<M, V>| sub.value.is_some();
+        if home.ttl.is_none() {
+            return Ok(cell.find(home, prefix, inner)?.filter(alive));
+        }
+        let Some(sub) = cell.find(home, prefix, inner)?.filter(alive) else { return Ok(None) };
+        if home.is_over(sub.millis()) {
+            heavy.loosen(place, marks);
+            *marks |= DIRTY;
+            cell.remove(inner);
+            return Ok(None);
+        }
+        if home.reads_touch() {
+            heavy.loosen(place, marks);
+            *marks |= DIRTY;
+            cell.touch(inner, home.now());
+        }
+        Ok(cell.find(home, prefix, inner)?.filter(alive))
     }
 
     /// Gives an entry a value.
@@ -173,22 +184,13 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
     ) -> Result<impl Iterator<Item = (&M, &V)> + use<'_, K, M, V>, StateError> {
         let place = self.cache.find(hash.in_group(), key)?;
         if let Some(place) = place {
-            let Cache { live, home, layout, .. } = &mut self.cache;
-            let (Entry { cell, .. }, marks) = live.at_mut(place);
-            *marks |= SEEN;
+            let home = self.cache.home.clone();
             let mut prefix = Vec::new();
-            home.coder.key(*layout, key, &mut prefix)?;
-            cell.complete(home, &prefix)?;
-            if home.ttl.is_some() {
-                for sub in cell.iter_mut() {
-                    if home.is_over(sub.millis()) {
-                        sub.bury();
-                        *marks |= DIRTY;
-                    } else if home.reads_touch() {
-                        sub.touch(home.now());
-                        *marks |= DIRTY;
-                    }
-                }
+            home.coder.key(self.cache.layout, key, &mut prefix)?;
+            let (cell, marks) = self.cache.read_on(place);
+            cell.complete(&home, &prefix)?;
+            if home.ttl.is_some() && cell.read_all(&home) {
+                *marks |= DIRTY;
             }
         }
         Ok(place.into_iter().flat_map(|place| self.cache.at(place).cell.iter()))
@@ -220,3 +222,7 @@ impl<K: Key, M: Key, V: State> KeyedState for MapState<K, M, V> {
 #[cfg(test)]
 #[path = "map_state_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "map_ttl_tests.rs"]
+mod ttl_tests;

@@ -263,3 +263,60 @@ proptest! {
         Trial::new(KINDS[1], 2_000).run(ops);
     }
 }
+
+#[test]
+fn a_large_map_that_is_being_written_is_not_copied_and_is_written_in_parts() {
+    let mut bench = Bench::new(BackendKind::Rocks, 256 << 20);
+    let store = bench.store(0..8, &[]);
+    let table = || Table::<u8, u64>::new("seen");
+    let mut maps = store.map_state::<u8, u64, u64>(table()).unwrap();
+    (0..100_000).for_each(|n| maps.put(hash(1), &1, n, n).unwrap());
+    maps.batch_end().unwrap();
+    let before = store.cached_bytes();
+    let mut snapshot = Snapshot::default();
+    maps.freeze(&mut snapshot).unwrap();
+    // It is touched while it is frozen: that takes what was touched, and no more.
+    for n in 0..100 {
+        assert_eq!(maps.get(hash(1), &1, &n).unwrap(), Some(&n));
+        maps.put(hash(1), &1, n, 0).unwrap();
+    }
+    maps.remove(hash(1), &1, &500).unwrap();
+    maps.batch_end().unwrap();
+    let more = store.cached_bytes().saturating_sub(before);
+    assert!(more < before / 10, "{more} bytes beside {before}");
+    let mut largest = 0;
+    snapshot
+        .write(&mut |batch| {
+            largest = largest.max(batch.bytes());
+            Ok(())
+        })
+        .unwrap();
+    assert!(largest < 2 << 20, "a batch of {largest} bytes");
+    let part = bench.write_out(&store, snapshot);
+    // Written, merged, and what was changed meanwhile is for the next one.
+    for _ in 0..200 {
+        assert_eq!(maps.get(hash(1), &1, &99_999).unwrap(), Some(&99_999));
+        maps.put(hash(1), &1, 7, 1).unwrap();
+        maps.batch_end().unwrap();
+    }
+    assert!(store.cached_bytes().abs_diff(before) < before / 4, "{} bytes", store.cached_bytes());
+    let mut writes = 0;
+    let mut snapshot = Snapshot::default();
+    maps.freeze(&mut snapshot).unwrap();
+    snapshot
+        .write(&mut |batch| {
+            writes += batch.len();
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(writes, 101);
+    let next = bench.write_out(&store, snapshot);
+    let sum = |bench: &mut Bench, part: LocalPart| {
+        let store = bench.store(0..8, &[part]);
+        let mut maps = store.map_state::<u8, u64, u64>(table()).unwrap();
+        maps.entries(hash(1), &1).unwrap().map(|(_, value)| *value).sum::<u64>()
+    };
+    let all: u64 = (0..100_000).sum();
+    assert_eq!(sum(&mut bench, part), all);
+    assert_eq!(sum(&mut bench, next), all - (0..100).sum::<u64>() - 500 + 1);
+}

@@ -30,6 +30,12 @@ impl<E> Marked<E> {
         self.table.len()
     }
 
+    /// True when the next entry makes it anew, so that all of them move.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.table.len() == self.table.capacity()
+    }
+
     /// The memory of the table; not what entries own elsewhere.
     pub(super) fn bytes(&self) -> usize {
         self.table.allocation_size() + self.marks.len()
@@ -67,7 +73,7 @@ impl<E> Marked<E> {
         expected: usize,
         slot_of: impl Fn(&E) -> u64 + Copy,
     ) -> usize {
-        if self.table.len() == self.table.capacity() {
+        if self.is_full() {
             self.make_room(expected, slot_of);
         }
         // There is room: nothing moves.

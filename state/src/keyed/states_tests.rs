@@ -250,6 +250,24 @@ fn elements_of_a_list_expire_one_by_one() {
 }
 
 #[test]
+fn a_list_that_is_only_pushed_to_gives_back_what_has_expired() {
+    for kind in KINDS {
+        let mut bench = Bench::new(kind, 1 << 20);
+        let store = bench.store(0..8, &[]);
+        let mut lists = store.list_state(Table::<u8, u32>::new("seen").ttl(by_wall())).unwrap();
+        for n in 0..10_000 {
+            lists.push(hash(1), &1, n).unwrap();
+            wait(&bench, &mut lists, 1);
+        }
+        let place = lists.cache.find(hash(1).in_group(), &1).unwrap().unwrap();
+        let held = lists.cache.at(place).cell.value.elements.len();
+        assert!(held <= 2 * TTL_MS as usize + 8, "{held} elements are kept");
+        let alive: Vec<u32> = (10_000 - TTL_MS as u32 + 1..10_000).collect();
+        assert_eq!(lists.get(hash(1), &1).unwrap(), alive);
+    }
+}
+
+#[test]
 fn e33_a_ttl_that_is_turned_off_drops_nothing_before_its_table_is_declared() {
     for kind in KINDS {
         let mut bench = Bench::new(kind, 0);

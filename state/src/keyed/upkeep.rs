@@ -8,8 +8,9 @@ use super::cache::{Cache, Thaw, slot, slot_of};
 use super::cell::{After, Cell};
 use super::classes::{Classes, Cursor};
 use super::generation::{
-    COPY, DIRTY, Entry, FrozenMap, Generation, Groups, Outcome, Pending, SEEN, SHADOWED, STORED, Void,
+    COPY, DIRTY, Entry, FrozenMap, Generation, Groups, HEAVY, Outcome, Pending, SEEN, SHADOWED, STORED, Void,
 };
+use super::heavy::WEIGHT;
 use super::locked::Locked;
 use crate::backend::WriteBatch;
 use crate::error::StateError;
@@ -23,7 +24,7 @@ const THAW: usize = 4_096;
 pub(super) struct Account {
     /// What the ledger was told.
     told: usize,
-    /// What an entry owns outside the tables, on average; sampled.
+    /// What an entry owns outside the tables that is not heavy, on average; sampled.
     heap: f32,
     sampled: Cursor,
     tidied: usize,
@@ -71,6 +72,8 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         if self.live.is_empty() && self.gone.is_empty() && void == Void::Nothing {
             return Ok(());
         }
+        self.weigh();
+        self.heavy.frozen = take(&mut self.heavy.live);
         let next = Classes::like(&self.live);
         let live = std::mem::replace(&mut self.live, next);
         let generation = Arc::new(Generation {
@@ -146,6 +149,10 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
                 return;
             }
         };
+        let weights = take(&mut self.heavy.frozen);
+        if written {
+            self.heavy.thawing = weights;
+        }
         if written && generation.void == Void::All {
             self.groups = outcome.groups();
         } else {
@@ -182,12 +189,20 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
                     if *marks & COPY != 0 {
                         live.cell.not_written(Some(&entry.cell));
                     }
+                    if C::GROWS {
+                        self.heavy.loosen(place, marks);
+                    }
                 }
                 continue;
             }
             entry.cell.not_written(None);
-            let into = if dirty != 0 { &mut self.live } else { &mut self.settled };
-            into.insert(at, entry, dirty | STORED | (marks & SEEN), slot_of);
+            let marks = dirty | STORED | (marks & SEEN);
+            if dirty != 0 {
+                self.add_live(at, entry, marks);
+            } else {
+                let heavy = Self::weigh_settled(&mut self.heavy, at, &entry);
+                self.settled.insert(at, entry, marks | heavy, slot_of);
+            }
         }
     }
 
@@ -197,15 +212,27 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         let mut moved = 0;
         while moved < most && thaw.next < thaw.tables.len() {
             let mut table = take(&mut thaw.tables[thaw.next]);
-            let Cache { home, gone, .. } = self;
+            let Cache { home, gone, heavy, live, .. } = self;
             table.retain(|entry, marks| {
+                let was_heavy = *marks & HEAVY != 0;
+                if was_heavy {
+                    heavy.thawing.remove(slot_of(entry));
+                }
                 if *marks & SHADOWED != 0 {
+                    if was_heavy && C::GROWS {
+                        // What both shared is the copy's alone now.
+                        let copy = live.find(slot_of(entry), |e| e.key == entry.key);
+                        copy.into_iter().for_each(|at| heavy.loosen(at, live.at_mut(at).1));
+                    }
                     return false;
                 }
                 *marks = STORED | (*marks & SEEN);
                 let after = entry.cell.written(home);
                 if after == After::Bury {
                     gone.insert(slot(&entry.key), entry.key.clone(), 0, slot);
+                }
+                if was_heavy && after == After::Keep {
+                    *marks |= Self::weigh_settled(heavy, slot_of(entry), entry);
                 }
                 after == After::Keep
             });
@@ -239,13 +266,19 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
     fn sample(&mut self) {
         let tier = if self.live.is_empty() { &self.settled } else { &self.live };
         let Some(entry) = tier.sample(&mut self.account.sampled) else { return };
-        let seen = entry.cell.heap(&self.home, self.layout, &entry.key) as f32;
+        let seen = if C::OWNS { entry.cell.weight(&entry.key) } else { 0 };
+        if seen > WEIGHT {
+            // It is counted by itself.
+            return;
+        }
+        let seen = seen as f32;
         let mean = &mut self.account.heap;
         *mean = if *mean == 0.0 { seen } else { *mean + (seen - *mean) / 32.0 };
     }
 
     /// Tells the ledger what this cache uses; gives how much of it is too much.
     pub(super) fn count(&mut self) -> usize {
+        self.weigh();
         // Removed entries leave room in their tables: one class a time is made smaller if it is worth it.
         self.account.tidied += 1;
         self.settled.tidy(self.account.tidied, slot_of);
@@ -256,7 +289,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         self.gone.tidy(self.account.tidied, slot);
 
         let gone = self.gone.bytes() + self.gone.len() * self.account.heap as usize;
-        let used = self.entries() * self.per_entry() + gone;
+        let used = self.entries() * self.per_entry() + self.heavy.total() + gone;
         let before = std::mem::replace(&mut self.account.told, used);
         let all = self.home.ledger.account(before, used);
         let over = all.saturating_sub(self.home.ledger.limit);
@@ -264,7 +297,7 @@ impl<K: Key, C: Cell<K>> Cache<K, C, C::Value> {
         (over as f64 * used as f64 / all.max(1) as f64).ceil() as usize
     }
 
-    /// What an entry takes on average, its share of the free room in the tables included.
+    /// What an entry takes on average that is not counted by itself, its share of the free room in the tables included.
     ///
     /// The tables' own bytes would not do: dropping entries leaves them as they are, so that one would drop more and more.
     pub(super) fn per_entry(&self) -> usize {

@@ -177,3 +177,25 @@ fn a_savepoint_whose_files_stall_holds_no_checkpoint_up() {
     faulty.heal();
     rig.finish(3);
 }
+
+#[test]
+fn a_job_that_is_being_stopped_with_a_savepoint_takes_no_second_order_to_stop() {
+    let (rig, faulty) = Rig::in_faulty("slow stop");
+    let job = rig.job(2, None, RATE, rig.checkpoints()).start().unwrap();
+    until_completed(&job, 2);
+    // For longer than the test.
+    faulty.inject(Call::Put, "savepoints/one/", Fault::Delay(Duration::from_secs(3_600)));
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| job.stop_with_savepoint("one"));
+        let stalls =
+            || faulty.calls().iter().any(|(c, path)| *c == Call::Put && path.contains("savepoints/one/"));
+        until(&job, SOON, "the savepoint", stalls);
+        let again = job.stop_with_savepoint("two").unwrap_err();
+        assert_eq!(again, "the job is being stopped with savepoint 'one' already");
+        cancelled(&job);
+        let why = asked.join().unwrap().unwrap_err();
+        assert!(why.contains("the attempt ended"), "{why}");
+    });
+    faulty.heal();
+    rig.finish(3);
+}

@@ -1,5 +1,6 @@
 //! Checkpoints of whole jobs: what a failure, a stop and another process leave of them
 //! (over 400 lines: one job, and each thing that may happen to it).
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

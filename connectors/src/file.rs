@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
+use weir_engine::memory::Footprint;
 use weir_engine::{
     Barrier, Data, DeadLetter, EventTime, OperatorContext, RestoredItem, Result, Source, SourceBatch,
     SourceStatus, SplitId, TaskError,
@@ -19,6 +20,8 @@ use weir_engine::{
 
 use self::framing::{Frame, Framer, Framing};
 use self::place::{Place, open_at, still_done, whole};
+#[cfg(feature = "parquet")]
+pub use self::sink::ParquetRows;
 pub use self::sink::{CsvRows, EncodedLines, FileSink, JsonLines, RowFormat, visible_files, visible_lines};
 use crate::format::{Csv, Decoder, Json, Utf8};
 use crate::stripes::POSITIONS;
@@ -303,6 +306,7 @@ impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
     type Out = T;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        self.decoder.open(cx)?;
         self.begin(cx, &cx.restored(POSITIONS))
     }
 
@@ -330,7 +334,10 @@ impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
             match file.framer.next().map_err(|e| cannot_read_on(&file.path, e))? {
                 Frame::Record { bytes, line } => match self.decoder.decode(bytes) {
                     Ok(value) => out.push(file.split, value, EventTime::NONE),
-                    Err(reason) => out.reject(DeadLetter::new(&file.path, 0, line as i64, reason, bytes)),
+                    Err(reason) => match self.decoder.outage() {
+                        None => out.reject(DeadLetter::new(&file.path, 0, line as i64, reason, bytes)),
+                        Some(e) => return Err(e),
+                    },
                 },
                 Frame::Overlong { head, len, line } => {
                     let reason = format!(
@@ -354,6 +361,10 @@ impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
 
     fn split_name(&self, split: SplitId) -> Option<String> {
         self.files.iter().find(|share| share.split == split).map(|share| share.name.clone())
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.decoder.footprint()
     }
 
     fn positions(&mut self, _: Barrier) -> Result<Vec<(String, serde_json::Value)>> {

@@ -6,6 +6,7 @@
 //! | [`file::FileSource`] | [`file::FileSink`] |
 //! | [`generator::Generator`], [`behaviour`] | [`print::PrintSink`] |
 //! | [`memory::MemorySource`] | [`memory::MemorySink`] |
+//! | | `http::HttpSink`, `elastic::ElasticSink` (with the feature `http`) |
 //!
 //! **What every source here promises.** It says at the start, and with names, what keeps it from working. It reads with
 //! bounded memory. A record that does not decode goes to the dead-letter output with the place it came from and a reason;
@@ -20,9 +21,13 @@
 //! Bytes become values through [`format::Decoder`] and back through [`format::Encoder`].
 
 pub mod behaviour;
+#[cfg(feature = "http")]
+pub mod elastic;
 pub mod file;
 pub mod format;
 pub mod generator;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod kafka;
 pub mod memory;
 pub mod prelude;
@@ -30,3 +35,5 @@ pub mod print;
 pub mod random;
 mod rate;
 mod stripes;
+#[cfg(feature = "web")]
+mod web;

@@ -13,7 +13,7 @@ use weir_connectors::generator::Generator;
 use weir_connectors::random::Random;
 use weir_engine::prelude::*;
 use weir_engine::testkit::{NullSink, until};
-use weir_engine::{Barrier, KeyedStream, Operator, OperatorInfo, Pipe, Stream};
+use weir_engine::{Barrier, Data, KeyedStream, Operator, OperatorInfo, Pipe, Stream};
 use weir_operators::prelude::*;
 use weir_state::store::Snapshot;
 

@@ -98,6 +98,7 @@ impl Over {
     /// assert_eq!(sums, [1, 3, 6], "in the order of their times");
     /// # Ok::<(), weir_engine::TaskError>(())
     /// ```
+    #[allow(clippy::type_complexity, reason = "the operator has no name that a user could write")]
     pub fn operator<K: Key, T: Kept, A: Aggregate<T>>(
         &self,
         aggregate: A,

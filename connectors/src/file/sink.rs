@@ -1,7 +1,9 @@
-//! Writes files exactly once: hidden while they are written, visible by one rename when their checkpoint is complete.
+//! Writes files exactly once: hidden while they are written, visible by one rename when their checkpoint is complete (over 400 lines: one protocol).
 // HOT: per batch, but for the format's loop.
 
 mod names;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod part;
 mod rows;
 mod visible;
@@ -13,9 +15,12 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use weir_engine::memory::Footprint;
 use weir_engine::{Barrier, Closing, Counter, Data, OperatorContext, Record, Result, Sink, TaskError};
 
 use self::names::Names;
+#[cfg(feature = "parquet")]
+pub use self::parquet::ParquetRows;
 use self::part::{Part, Prepared, cannot, publish, remove, sync_folder};
 pub use self::rows::{CsvRows, EncodedLines, JsonLines, RowFormat};
 pub use self::visible::{visible_files, visible_lines};
@@ -126,6 +131,24 @@ impl<T, E> FileSink<T, EncodedLines<E>> {
     }
 }
 
+#[cfg(feature = "parquet")]
+impl<T: Serialize> FileSink<T, ParquetRows> {
+    /// Files in Parquet, compressed with Snappy. `schema` has a column for each field of the record, as Parquet writes schemas; see
+    /// [`ParquetRows`].
+    ///
+    /// ```no_run
+    /// use weir_connectors::file::FileSink;
+    /// #[derive(Clone, serde::Serialize)]
+    /// struct Order { id: u64, user: String, at: Option<i64> }
+    /// let schema = "message order { required int64 id; required binary user (STRING); optional int64 at (TIMESTAMP(MILLIS,true)); }";
+    /// let sink = FileSink::<Order, _>::parquet("/data/orders", schema);
+    /// # drop(sink);
+    /// ```
+    pub fn parquet(folder: impl Into<PathBuf>, schema: impl Into<String>) -> Self {
+        FileSink::of_format(folder, ParquetRows::of(schema))
+    }
+}
+
 impl<T, F> FileSink<T, F> {
     /// Files of a format of your own.
     pub fn of_format(folder: impl Into<PathBuf>, format: F) -> Self {
@@ -184,7 +207,10 @@ impl Open {
     }
 
     /// Closes the file at hand.
-    fn close_part(&mut self) -> Result<()> {
+    fn close_part<T, F: RowFormat<T>>(&mut self, format: &mut F) -> Result<()> {
+        if self.part.is_some() {
+            format.finish(&mut self.buffer).map_err(TaskError::user)?;
+        }
         self.sync()?;
         self.closed.extend(self.part.take().map(Part::close));
         Ok(())
@@ -232,6 +258,7 @@ impl<T: Data, F: RowFormat<T>> Sink<T> for FileSink<T, F> {
                 format!("{extension:?} cannot end the names of files: take letters, digits and dots");
             return Err(TaskError::user(message));
         }
+        self.format.check().map_err(TaskError::user)?;
         let names = Names::new(cx, self.prefix.as_deref(), extension)?;
         fs::create_dir_all(&self.folder).map_err(|e| cannot("create folder", &self.folder, e))?;
         // The start is the time to hear that nothing can be written here.
@@ -266,11 +293,11 @@ impl<T: Data, F: RowFormat<T>> Sink<T> for FileSink<T, F> {
         self.format.append(batch, first, &mut open.buffer).map_err(TaskError::user)?;
         part.records += batch.len() as u64;
         batch.clear();
-        let bytes = part.bytes + open.buffer.len() as u64;
+        let bytes = part.bytes + open.buffer.len() as u64 + self.format.held_back();
         if open.buffer.len() >= BUFFER {
             open.empty()?;
         }
-        if bytes >= self.roll_bytes { open.close_part() } else { Ok(()) }
+        if bytes >= self.roll_bytes { open.close_part::<T, F>(&mut self.format) } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -279,7 +306,7 @@ impl<T: Data, F: RowFormat<T>> Sink<T> for FileSink<T, F> {
 
     fn prepare(&mut self, _: Barrier) -> Result<Option<serde_json::Value>> {
         let open = self.open.as_mut().ok_or_else(not_open)?;
-        open.close_part()?;
+        open.close_part::<T, F>(&mut self.format)?;
         if open.closed.is_empty() {
             return Ok(None);
         }
@@ -299,6 +326,13 @@ impl<T: Data, F: RowFormat<T>> Sink<T> for FileSink<T, F> {
         let open = self.open.as_ref().ok_or_else(not_open)?;
         prepared.iter().flatten().try_for_each(|work| self.publish(open, work))?;
         self.remove_leftovers(open)
+    }
+
+    fn footprint(&self) -> Footprint {
+        match self.format.memory() {
+            0 => Footprint::none(),
+            bytes => Footprint::per_subtask("rows of a file that are held back", bytes, 0),
+        }
     }
 
     fn close(&mut self, _: Closing) {

@@ -1,4 +1,4 @@
-//! One subtask's consumer: opened at offsets that are known to be there, drained batch by batch, closed under a deadline.
+//! One subtask's consumer: opened at offsets that are known to be there, drained batch by batch, closed under a deadline (over 400 lines: one loop and what it calls).
 // HOT: per record one poll of the client and one decode, no clock, no lock, no allocation of ours.
 
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 use weir_engine::{
-    Barrier, Closing, DeadLetter, EventTime, Notice, OperatorContext, Result, SourceBatch, SourceStatus,
-    SplitId, TaskError,
+    Barrier, Closing, DeadLetter, Domain, EventTime, Notice, OperatorContext, Result, SourceBatch,
+    SourceStatus, SplitId, TaskError,
 };
 
 use super::client::{ClientLog, drop_within, who};
@@ -199,6 +199,7 @@ impl Reader {
                 Taken::Value(value) => {
                     out.push(slot.split, value, time.map_or(EventTime::NONE, EventTime));
                 }
+                Taken::Failed(e) => return Err(not_decoded(e, message.topic(), partition, offset)),
                 Taken::Bad(reason) => reject(out, reason, message.payload().unwrap_or_default()),
                 Taken::Tombstone if self.settings.skip_tombstones => {
                     if patience.is_over() {
@@ -389,4 +390,15 @@ impl Reader {
         let open = (self.watch, consumer);
         drop_within(format!("the Kafka consumer of {}", who(&self.cx)), open, CLOSE_PATIENCE);
     }
+}
+
+/// A record could not be decoded, and it is not its fault.
+#[cold]
+fn not_decoded(e: TaskError, topic: &str, partition: i32, offset: i64) -> TaskError {
+    if !e.cause().is_primary() {
+        return e;
+    }
+    let chain = e.chain();
+    let message = format!("cannot decode topic {topic}, partition {partition}, offset {offset}: {chain}");
+    if e.domain() == Domain::User { TaskError::user(message) } else { TaskError::external(message) }
 }

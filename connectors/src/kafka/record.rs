@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use rdkafka::message::{BorrowedMessage, Headers as _, Message};
+use weir_engine::memory::Footprint;
+use weir_engine::{OperatorContext, TaskError};
 
 use super::recipe::Headers;
 use crate::format::{Decoder, Encoder};
@@ -55,21 +57,47 @@ pub enum Taken<T> {
     Bad(String),
     /// A message without a payload, for a decoder of payloads.
     Tombstone,
+    /// No value, and the message is not at fault.
+    Failed(TaskError),
 }
 
 /// What makes values of messages: every [`Decoder`], of their payloads, and [`Records`], of all of them.
 pub trait FromMessage<T>: Clone + Send + 'static {
+    /// Called once when the source opens.
+    #[doc(hidden)]
+    fn begin(&mut self, cx: &OperatorContext) -> Result<(), TaskError> {
+        let _ = cx;
+        Ok(())
+    }
+
+    /// What it takes in memory and threads.
+    #[doc(hidden)]
+    fn takes(&self) -> Footprint {
+        Footprint::none()
+    }
+
     /// Makes one. HOT: no allocation that the value does not need.
     #[doc(hidden)]
     fn take(&mut self, message: &BorrowedMessage<'_>) -> Taken<T>;
 }
 
 impl<T, D: Decoder<T>> FromMessage<T> for D {
+    fn begin(&mut self, cx: &OperatorContext) -> Result<(), TaskError> {
+        self.open(cx)
+    }
+
+    fn takes(&self) -> Footprint {
+        self.footprint()
+    }
+
     #[inline]
     fn take(&mut self, message: &BorrowedMessage<'_>) -> Taken<T> {
         match message.payload().map(|payload| self.decode(payload)) {
             Some(Ok(value)) => Taken::Value(value),
-            Some(Err(reason)) => Taken::Bad(reason),
+            Some(Err(reason)) => match self.outage() {
+                None => Taken::Bad(reason),
+                Some(e) => Taken::Failed(e),
+            },
             None => Taken::Tombstone,
         }
     }

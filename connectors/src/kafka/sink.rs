@@ -315,6 +315,7 @@ impl<T: Data, E: Encoder<T>> Sink<T> for KafkaSink<T, E> {
             Some(partitions) => topic::check_new(&self.topic, partitions)?,
             None => topic::check_name(&self.topic)?,
         }
+        self.encoder.open(cx)?;
         self.open = Some(match &self.exactly_once {
             Some(how) => Open::ExactlyOnce(self.spooler(how, cx)?),
             None => Open::AtLeastOnce(Writer::new(self.client(cx)?, self.follow.clone(), cx)),
@@ -375,6 +376,7 @@ impl<T: Data, E: Encoder<T>> Sink<T> for KafkaSink<T, E> {
 
     fn footprint(&self) -> Footprint {
         footprint::producer(&self.config, self.create, self.exactly_once.is_some())
+            .and(self.encoder.footprint())
     }
 }
 

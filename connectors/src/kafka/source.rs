@@ -22,7 +22,7 @@ use super::reader::Reader;
 use super::record::{FromMessage, KafkaRecord, Records};
 use super::restored::Restored;
 use super::selection::Selection;
-use crate::format::{Bytes, Decoder, Json};
+use crate::format::{Bytes, Changed, Debezium, Decoder, Json};
 use crate::stripes::POSITIONS;
 
 /// Where to begin in partitions of which no checkpoint knows better.
@@ -139,6 +139,11 @@ impl KafkaSource<(), ()> {
     /// Records whose payload is one JSON value.
     pub fn json<T: DeserializeOwned + Data>(config: &KafkaConfig) -> KafkaSource<T, Json> {
         KafkaSource::decoded(config, Json)
+    }
+
+    /// Changes of a table as Debezium writes them in JSON, with or without its schema; tombstones, which follow deletions, are passed over.
+    pub fn debezium<T: DeserializeOwned + Data>(config: &KafkaConfig) -> KafkaSource<Changed<T>, Debezium> {
+        KafkaSource::decoded(config, Debezium).skip_tombstones()
     }
 
     /// Records as they are.
@@ -284,6 +289,7 @@ impl<T: Data, D: FromMessage<T>> Source for KafkaSource<T, D> {
     type Out = T;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        self.decoder.begin(cx)?;
         self.begin(cx, &cx.restored(POSITIONS))
     }
 
@@ -316,7 +322,7 @@ impl<T: Data, D: FromMessage<T>> Source for KafkaSource<T, D> {
     }
 
     fn footprint(&self) -> Footprint {
-        footprint::consumer(&self.settings.config)
+        footprint::consumer(&self.settings.config).and(self.decoder.takes())
     }
 }
 

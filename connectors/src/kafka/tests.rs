@@ -15,6 +15,8 @@ use crate::format::{Bytes, Decoder, Encoder, Json};
 
 mod dry;
 mod ends;
+#[cfg(feature = "avro")]
+mod formats;
 mod kept;
 mod positions;
 mod watched;

@@ -8,6 +8,7 @@ use super::Place;
 
 /// The timers of a key: mostly one, which allocates nothing.
 #[derive(Debug)]
+#[expect(clippy::box_collection, reason = "one word instead of three in each of millions of lines")]
 pub(super) struct Line<K> {
     pub(super) hash: KeyHash,
     pub(super) key: K,
@@ -17,6 +18,7 @@ pub(super) struct Line<K> {
 }
 
 #[derive(Debug)]
+#[expect(clippy::box_collection, reason = "one word instead of three in each of millions of lines")]
 enum Places {
     None,
     One(Place),

@@ -1,21 +1,48 @@
-//! What a file sink writes: a format turns a batch of records into the bytes of their lines.
+//! What a file sink writes: a format turns a batch of records into the bytes of their lines, or of a file that is no text.
 
 use serde::Serialize;
 use weir_engine::Record;
 
 use crate::format::{Encoder, Json};
 
-/// Turns batches of records into lines. `Clone` is for the recipe: one copy per subtask.
+/// Turns batches of records into the bytes of files, lines as a rule. `Clone` is for the recipe: one copy per subtask.
 pub trait RowFormat<T>: Clone + Send + 'static {
     /// What the names of its files end in, without the dot.
     fn extension(&self) -> &str;
 
-    /// Appends the lines of `batch` to `out`, line ends included; `first` when they are the first ones of a file. HOT: no
+    /// Appends the lines of `batch` to `out`, line ends included, but for what it holds back; `first` when they are the first ones of a file. HOT: no
     /// allocation per record.
     ///
     /// # Errors
     /// The reason in one sentence. A value that cannot be written fails the job: it would be lost otherwise.
     fn append(&mut self, batch: &[Record<T>], first: bool, out: &mut Vec<u8>) -> Result<(), String>;
+
+    /// Appends what a file ends with, and what was held back: nothing, for lines.
+    ///
+    /// # Errors
+    /// The reason in one sentence.
+    fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), String> {
+        let _ = out;
+        Ok(())
+    }
+
+    /// About how many bytes of the file are held back.
+    fn held_back(&self) -> u64 {
+        0
+    }
+
+    /// Looks at what the format was told, before anything is written.
+    ///
+    /// # Errors
+    /// The reason in one sentence; the job does not start.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// How much memory it takes for each subtask, beside the sink's own buffer.
+    fn memory(&self) -> u64 {
+        0
+    }
 }
 
 /// One JSON value a line.

@@ -45,7 +45,7 @@ fn csv_rows_bad_ones_beside_good_ones() {
     assert_eq!(names, [(1, "ann"), (2, "c\nd"), (4, "dan")]);
     assert_eq!(letters.len(), 2);
     assert_eq!((letters[0].0, &letters[0].2[..]), (3, &b"x,bob"[..]));
-    assert_eq!(letters[0].1, "field 1: invalid digit found in string");
+    assert_eq!(letters[0].1, "field 1 is 'x': invalid digit found in string");
     assert_eq!((letters[1].0, &letters[1].2[..]), (6, &b"3"[..]));
 }
 

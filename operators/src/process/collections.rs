@@ -190,7 +190,7 @@ impl<K: Key, M: Key, V: State> Named<K, Map<M, V>> {
         Ok(self.held()?.entries(hash, key)?)
     }
 
-    /// True when there is no entry. Reads what is not in memory.
+    /// True when there is no entry. Reads no more than it takes to know.
     ///
     /// # Errors
     /// As said of [`Named`](super::Named).

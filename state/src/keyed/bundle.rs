@@ -102,6 +102,32 @@ impl<M: Key, V: State> Bundle<M, V> {
         Ok(())
     }
 
+    /// True when there is no entry that is alive. Reads of the backend what it takes to know, and keeps nothing of that.
+    pub(super) fn is_empty<K: Key>(&mut self, home: &Home<K, V>, prefix: &[u8]) -> Result<bool, StateError> {
+        let alive = |sub: &Sub<M, V>| sub.value.is_some() && !home.is_over(sub.millis());
+        if self.subs.iter().any(alive) {
+            return Ok(false);
+        }
+        self.subs.bring_all_up();
+        if self.whole || self.subs.iter().any(alive) {
+            return Ok(!self.subs.iter().any(alive));
+        }
+        let (mut found, mut result) = (false, Ok(()));
+        home.backend.scan(prefix, &keyspace::after_prefix(prefix), &mut |key, value| {
+            let inner = Ordered::decode::<M>(&key[prefix.len()..]);
+            let stored = inner.map_err(|e| home.coder.failed("decode a map's key", e)).and_then(|inner| {
+                let here = self.subs.find(slot(&inner), &inner).is_some();
+                Ok(!here && !home.is_over(home.coder.read_value(value)?.1))
+            });
+            match stored {
+                Ok(stored) => found = stored,
+                Err(error) => result = Err(error),
+            }
+            if found || result.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        result.map(|()| !found)
+    }
+
     /// What an entry of this key that is not on top may have elsewhere.
     fn elsewhere(&self, slot: u64, key: &M) -> u8 {
         // Not whole: the backend may have it.

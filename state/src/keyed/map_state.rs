@@ -196,12 +196,16 @@ impl<K: Key, M: Key, V: State> MapState<K, M, V> {
         Ok(place.into_iter().flat_map(|place| self.cache.at(place).cell.iter()))
     }
 
-    /// True when a key has no entry. Reads what is not in memory.
+    /// True when a key has no entry. Reads no more than it takes to know, and is no read of any entry.
     ///
     /// # Errors
     /// The backend's.
     pub fn is_empty(&mut self, hash: KeyHash, key: &K) -> Result<bool, StateError> {
-        Ok(self.entries(hash, key)?.next().is_none())
+        let Some(place) = self.cache.find(hash.in_group(), key)? else { return Ok(true) };
+        let home = self.cache.home.clone();
+        let mut prefix = Vec::new();
+        home.coder.key(self.cache.layout, key, &mut prefix)?;
+        self.cache.read_on(place).0.is_empty(&home, &prefix)
     }
 
     /// Takes all entries of a key away. Asks no disk.

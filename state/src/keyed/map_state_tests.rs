@@ -66,6 +66,8 @@ fn of_a_large_map_only_what_is_asked_for_is_read() {
 
     let store = bench.store(0..8, &[part]);
     let mut maps = store.map_state::<u8, u32, u32>(table()).unwrap();
+    assert!(!maps.is_empty(hash(1), &1).unwrap());
+    assert!(maps.is_empty(hash(2), &2).unwrap());
     let wanted = [7, 9_999, 10_001];
     maps.prefetch(wanted.iter().map(|n| (hash(1), &1, n))).unwrap();
     assert_eq!(maps.get(hash(1), &1, &7).unwrap(), Some(&14));
@@ -122,6 +124,7 @@ enum Op {
     Get(u8, u8),
     Remove(u8, u8),
     Clear(u8),
+    IsEmpty(u8),
     Entries(u8),
     Prefetch(Vec<(u8, u8)>),
     BatchEnd,
@@ -140,6 +143,7 @@ fn op() -> impl Strategy<Value = Op> {
         6 => at().prop_map(|(key, n)| Op::Get(key, n)),
         4 => at().prop_map(|(key, n)| Op::Remove(key, n)),
         2 => (0u8..6).prop_map(Op::Clear),
+        2 => (0u8..6).prop_map(Op::IsEmpty),
         3 => (0u8..6).prop_map(Op::Entries),
         3 => prop::collection::vec(at(), 0..6).prop_map(Op::Prefetch),
         5 => Just(Op::BatchEnd),
@@ -194,6 +198,10 @@ impl Trial {
             Op::Clear(key) => {
                 self.maps.clear(hash(key), &key);
                 self.model.remove(&key);
+            }
+            Op::IsEmpty(key) => {
+                let empty = self.model.get(&key).is_none_or(BTreeMap::is_empty);
+                assert_eq!(self.maps.is_empty(hash(key), &key).unwrap(), empty, "{key}");
             }
             Op::Entries(key) => {
                 let mut all = BTreeMap::new();

@@ -23,6 +23,7 @@ enum Timed {
     Get(u8, u8),
     Remove(u8, u8),
     Clear(u8),
+    IsEmpty(u8),
     Entries(u8),
     Wait(i64),
     Freeze,
@@ -38,6 +39,7 @@ fn timed() -> impl Strategy<Value = Timed> {
         5 => at().prop_map(|(key, n)| Timed::Get(key, n)),
         3 => at().prop_map(|(key, n)| Timed::Remove(key, n)),
         1 => (0u8..3).prop_map(Timed::Clear),
+        2 => (0u8..3).prop_map(Timed::IsEmpty),
         2 => (0u8..3).prop_map(Timed::Entries),
         6 => (0i64..60).prop_map(Timed::Wait),
         4 => Just(Timed::Freeze),
@@ -86,6 +88,10 @@ proptest! {
                     let all: BTreeMap<u8, i64> = maps.entries(hash(key), &key).unwrap().map(|(n, at)| (*n, *at)).collect();
                     let expected = model.iter().filter(|((of, _), at)| *of == key && alive(at));
                     prop_assert_eq!(all, expected.map(|((_, n), at)| (*n, *at)).collect::<BTreeMap<u8, i64>>());
+                }
+                Timed::IsEmpty(key) => {
+                    let empty = !model.iter().any(|((of, _), at)| *of == key && alive(at));
+                    prop_assert_eq!(maps.is_empty(hash(key), &key).unwrap(), empty);
                 }
                 Timed::Wait(ms) => {
                     bench.wall_ms.fetch_add(ms, Ordering::Relaxed);

@@ -34,6 +34,7 @@ pub(super) fn routes(config: &mut ServiceConfig) {
         .route("/ready", web::get().to(ready))
         .route("/metrics", web::get().to(prometheus))
         .route("/job", web::get().to(job))
+        .configure(super::logs::routes)
         .route("/plan", web::get().to(plan))
         .configure(control::routes)
         .route("/segments/count", web::get().to(count))
@@ -120,6 +121,7 @@ async fn index() -> HttpResponse {
          GET /openapi.json     all of these with parameters and answers, for programs\n\
          GET /job              state, tasks and their counts\n\
          GET /plan             the plan as text; ?format=dot or json\n\
+         GET /log              the log filter in force; PUT /log with another as the body, such as info,checkpoint=debug\n\
          POST /job/savepoints/NAME   takes a savepoint, where the program allows it\n\
          POST /job/stop?savepoint=NAME   stops the job, with a savepoint or without, where the program allows it\n\
          GET /metrics          Prometheus text\n\

@@ -2,6 +2,7 @@
 
 mod answers;
 mod control;
+mod logs;
 mod pages;
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};

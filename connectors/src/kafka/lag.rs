@@ -75,6 +75,11 @@ struct Seen {
     dry: u64,
 }
 
+/// How many offsets there are from one up to the end.
+fn behind(end: i64, offset: i64) -> f64 {
+    end.saturating_sub(offset).max(0) as f64
+}
+
 /// What a source's watch remembers.
 pub(super) struct Lag {
     uid: String,
@@ -96,6 +101,10 @@ impl Lag {
         describe_gauge!(
             "weir_kafka_lag_records",
             "Offsets between the next record to be read of a partition and its end, as the source is to read it"
+        );
+        describe_gauge!(
+            "weir_kafka_checkpoint_lag_records",
+            "Offsets between where a partition would be read on after a restart and its end"
         );
         Lag {
             uid: cx.uid().to_string(),
@@ -141,13 +150,13 @@ impl Lag {
         let before: Vec<_> = cards
             .iter()
             .map(|card| self.settings.progress.partition(&card.name, card.at.partition))
-            .map(|reached| reached.map(|reached| (reached.next(), reached.dry(), reached)))
+            .map(|reached| reached.map(|r| (r.next(), r.settled(), r.dry(), r)))
             .collect();
         let answer = self.consumer.offsets_for_times(asked, ANSWER)?;
         let mut suspects = false;
         for (card, before) in cards.iter().zip(before) {
             let (topic, partition) = (&card.name, card.at.partition);
-            let Some((next, dry, reached)) = before else { continue };
+            let Some((next, settled, dry, reached)) = before else { continue };
             let Some(element) = answer.find_partition(topic, partition) else { continue };
             let (Offset::Offset(high), Ok(())) = (element.offset(), element.error()) else { continue };
             reached.see_end(high);
@@ -157,7 +166,8 @@ impl Lag {
                 ("topic", topic.to_string()),
                 ("partition", partition.to_string()),
             ];
-            gauge!("weir_kafka_lag_records", &labels).set(high.saturating_sub(next).max(0) as f64);
+            gauge!("weir_kafka_lag_records", &labels).set(behind(high, next));
+            gauge!("weir_kafka_checkpoint_lag_records", &labels).set(behind(high, settled));
             let seen = Seen { next, high, answered: reached.answered(), dry };
             suspects |= self.judge(topic, partition, seen, &reached);
         }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use weir_state::StateError;
 
-use crate::ids::OperatorUid;
+use crate::ids::{CheckpointId, OperatorUid};
 
 /// The result of anything that runs on a task's thread. The error is one word, so the happy path tests one register.
 pub type Result<T, E = TaskError> = std::result::Result<T, E>;
@@ -66,11 +66,14 @@ struct Inner {
     message: String,
     source: Option<Box<dyn Error + Send + Sync>>,
     uid: Option<OperatorUid>,
+    /// The checkpoint that it was taking its part in.
+    in_snapshot: Option<CheckpointId>,
 }
 
 impl TaskError {
     fn new(cause: Cause, domain: Domain, message: impl Into<String>) -> Self {
-        TaskError(Box::new(Inner { cause, domain, message: message.into(), source: None, uid: None }))
+        let message = message.into();
+        TaskError(Box::new(Inner { cause, domain, message, source: None, uid: None, in_snapshot: None }))
     }
 
     /// The job's own code or data is at fault.
@@ -116,6 +119,18 @@ impl TaskError {
     pub fn at(mut self, uid: &OperatorUid) -> Self {
         self.0.uid.get_or_insert_with(|| uid.clone());
         self
+    }
+
+    /// The same error said to have kept the task from taking its part in a checkpoint.
+    #[must_use]
+    pub(crate) fn in_snapshot(mut self, id: CheckpointId) -> Self {
+        self.0.in_snapshot = Some(id);
+        self
+    }
+
+    /// The checkpoint that the task was taking its part in when it failed, of itself.
+    pub(crate) fn declines(&self) -> Option<CheckpointId> {
+        self.0.in_snapshot.filter(|_| self.0.cause.is_primary())
     }
 
     /// What stopped the task.

@@ -57,7 +57,7 @@ pub use checkpoint::{Checkpoints, StartFrom, StateBackend};
 #[doc(hidden)]
 pub use context::TaskContext;
 pub use context::{Counter, OperatorContext, TaskWaker};
-pub use coordinator::{CheckpointAge, Failure, Health, RestartPolicy};
+pub use coordinator::{CheckpointAge, CheckpointInFlight, Failure, Health, Level, RestartPolicy};
 pub use dead_letter::{BadRecords, DeadLetter};
 pub use element::{Barrier, Data, Either, Element, EndKind, Key, Keyed, Notice, Record};
 pub use error::{Cause, Domain, Result, TaskError};

@@ -4,10 +4,11 @@ use std::fmt;
 use std::mem;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use weir_state::store::{Snapshot, Store};
 
-use crate::checkpoint::{SnapshotOf, StateEnv, TaskSnapshot};
+use crate::checkpoint::{Froze, SnapshotOf, StateEnv, TaskSnapshot};
 use crate::element::Barrier;
 use crate::error::Result;
 use crate::ids::{CheckpointId, OperatorUid, TaskId};
@@ -44,6 +45,8 @@ pub(crate) struct TaskState {
     /// What their caches take.
     metered: Mutex<Vec<Metered>>,
     frozen: Mutex<Vec<(OperatorUid, Snapshot)>>,
+    /// At which barrier the task stands still, since when, and when the last of its operators had frozen.
+    still: Mutex<Option<(CheckpointId, Instant, Instant)>>,
 }
 
 impl fmt::Debug for TaskState {
@@ -66,6 +69,7 @@ impl TaskState {
             stores: Mutex::default(),
             metered: Mutex::default(),
             frozen: Mutex::default(),
+            still: Mutex::default(),
         })
     }
 
@@ -126,8 +130,22 @@ impl TaskState {
         }
     }
 
+    /// A barrier has been taken up: until the chain has frozen the task does nothing else. The first call counts.
+    pub(crate) fn stands_still(&self, barrier: Barrier) {
+        let now = Instant::now();
+        lock(&self.still).get_or_insert((barrier.checkpoint, now, now));
+    }
+
+    /// The checkpoint that an operator of the task takes its snapshot for, or has failed to.
+    pub(crate) fn freezes_for(&self) -> Option<CheckpointId> {
+        lock(&self.still).map(|(checkpoint, ..)| checkpoint)
+    }
+
     /// What `uid` froze at the barrier at hand.
     pub(crate) fn froze(&self, uid: &OperatorUid, snapshot: Snapshot) {
+        if let Some((.., until)) = &mut *lock(&self.still) {
+            *until = Instant::now();
+        }
         let mut frozen = lock(&self.frozen);
         match frozen.iter_mut().find(|(of, _)| of == uid) {
             Some((_, already)) => already.append(snapshot),
@@ -135,8 +153,13 @@ impl TaskState {
         }
     }
 
-    /// The whole chain has frozen: another thread writes it out.
-    pub(crate) fn submit(&self, barrier: Barrier) {
+    /// The whole chain has frozen: another thread writes it out. `came` is when the barrier first came on an input, if there are
+    /// inputs.
+    pub(crate) fn submit(&self, barrier: Barrier, came: Option<Instant>) {
+        let (_, began, ended) = lock(&self.still).take().unwrap_or_else(|| {
+            let now = Instant::now();
+            (barrier.checkpoint, now, now)
+        });
         let stores = lock(&self.stores);
         let of = |uid: &OperatorUid| stores.iter().find(|(of, _)| of == uid).map(|(_, s)| s.clone());
         let operators = (mem::take(&mut *lock(&self.frozen)).into_iter())
@@ -147,6 +170,7 @@ impl TaskState {
             index: self.index,
             parallelism: self.parallelism,
             barrier,
+            froze: Froze { came: came.unwrap_or(began), began, ended },
             operators,
         });
     }

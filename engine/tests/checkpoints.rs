@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_engine::testkit::{Line, NullSink, Probe, ScriptSource, until};
-use weir_engine::{Barrier, Notice, Operator, OperatorInfo, Sink, Snapshot, prelude::*};
+use weir_engine::{Barrier, Notice, Operator, OperatorInfo, Sink, Snapshot, metrics, prelude::*};
+use weir_state::checkpoint::Outcome;
 use weir_state::key_hash;
 use weir_state::keyed::{KeyedState, Table, ValueState};
 
@@ -437,8 +438,100 @@ fn e40_a_snapshot_that_fails_is_not_part_of_a_checkpoint() {
     sum.refuses.store(1, Ordering::SeqCst);
     let (job, probe) = job("e40", numbers(1_000), sum, often("e40"));
     let policy = RestartPolicy::FixedDelay { restarts: 3, delay: Duration::ZERO };
-    let report = job.restart(policy).run().unwrap();
+    metrics::install();
+    let job = job.restart(policy).start().unwrap();
+    // Its record says who, and why; it is among the last hundred for a while only.
+    let mut found = None;
+    until(&job, SOON, "its record", || {
+        found = job.checkpoints().into_iter().find(|c| matches!(c.outcome, Outcome::Declined(_)));
+        found.is_some()
+    });
+    let report = job.wait().unwrap();
     assert_eq!((report.attempts, probe.values()), (2, vec![sum_to(1_000)]));
+    let (record, why) = (found.unwrap(), "sum[0]: cannot prepare");
+    assert_eq!(record.outcome, Outcome::Declined(why.to_owned()));
+    let said: Vec<_> =
+        record.tasks.iter().filter_map(|t| Some((t.uid.as_str(), t.declined.as_deref()?))).collect();
+    assert_eq!(said, [("sum", why)], "{record:?}");
+    let text = metrics::render().unwrap();
+    assert!(text.contains("weir_checkpoints_failed_total{job=\"e40\"} 1"), "{text}");
+}
+
+/// A failure of a task beside a checkpoint in flight is not that checkpoint's, but it says what took it along.
+#[test]
+fn a_checkpoint_that_an_attempt_takes_along_says_what_ended_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (hold, fails) = (Arc::new(AtomicBool::new(true)), Arc::<AtomicBool>::default());
+    let job = Job::named("along")
+        .parallelism(1)
+        .checkpoints(Checkpoints::to(folder.path().display().to_string()).every(Duration::from_secs(3_600)));
+    let holds = Holds { hold: hold.clone(), cx: None };
+    job.source("held", numbers(1).endless())
+        .without_event_time()
+        .boundary()
+        .transform(OperatorInfo::stateful("holds", "holds"), holds)
+        .sink("out", NullSink);
+    job.source("in", ScriptSource::of([(1, 0)]).endless())
+        .without_event_time()
+        .transform(OperatorInfo::stateless("fails"), Fails(fails.clone()))
+        .sink("nowhere", NullSink);
+    let job = job.start().unwrap();
+    until(&job, SOON, "it runs", || job.status().state == JobState::Running);
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| job.checkpoint());
+        until(&job, SOON, "a snapshot that lasts", || !hold.load(Ordering::SeqCst));
+        fails.store(true, Ordering::SeqCst);
+        let refused = asked.join().unwrap().unwrap_err();
+        assert!(
+            refused.contains("the attempt ended: operator \"fails\" subtask 0 failed: told to"),
+            "{refused}"
+        );
+    });
+    assert!(job.wait().is_err());
+    let record = job.checkpoints().pop().unwrap();
+    assert!(matches!(&record.outcome, Outcome::Aborted(why) if why.contains("told to")), "{record:?}");
+    assert!(record.tasks.iter().all(|t| t.declined.is_none()), "{record:?}");
+}
+
+/// Stays in its snapshot until the attempt is cancelled, and says so by lowering the flag.
+#[derive(Clone)]
+struct Holds {
+    hold: Arc<AtomicBool>,
+    cx: Option<OperatorContext>,
+}
+
+impl Operator<i64> for Holds {
+    type Out = i64;
+    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
+        self.cx = Some(cx.clone());
+        Ok(())
+    }
+    fn process(&mut self, r: Record<i64>, out: &mut impl Collector<i64>) -> Result<()> {
+        out.emit(r)
+    }
+    fn snapshot(&mut self, barrier: Barrier, _: &mut Snapshot) -> Result<()> {
+        while barrier != Barrier::LAST {
+            self.hold.store(false, Ordering::SeqCst);
+            if let Some(cx) = &self.cx {
+                cx.wait(Duration::from_millis(1))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fails when it is told to, whether or not there are records.
+#[derive(Clone)]
+struct Fails(Arc<AtomicBool>);
+
+impl Operator<i64> for Fails {
+    type Out = i64;
+    fn process(&mut self, r: Record<i64>, out: &mut impl Collector<i64>) -> Result<()> {
+        out.emit(r)
+    }
+    fn on_quiet(&mut self, _: &mut impl Collector<i64>) -> Result<()> {
+        if self.0.load(Ordering::SeqCst) { Err(TaskError::user("told to")) } else { Ok(()) }
+    }
 }
 
 #[test]

@@ -16,4 +16,6 @@ pub(crate) use local::LocalFolders;
 pub(crate) use restore::{check, without_other_kinds};
 pub(crate) use storage::{NotFound, Publication, Storage};
 pub(crate) use waits::Waits;
-pub(crate) use writer::{AttemptWriter, SnapshotNews, SnapshotOf, SnapshotWriter, TaskSnapshot, Written};
+pub(crate) use writer::{
+    AttemptWriter, Froze, SnapshotNews, SnapshotOf, SnapshotWriter, TaskSnapshot, Written,
+};

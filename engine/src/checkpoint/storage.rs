@@ -329,9 +329,9 @@ impl Storage {
         report.map_err(|e| chain(&e))
     }
 
-    /// Files of a checkpoint on their way to storage, the one longest in its phase first.
-    pub(crate) fn uploading(&self, id: CheckpointId) -> Vec<FileProgress> {
-        self.open_pending(id).map_or_else(Vec::new, |pending| pending.progress().pending())
+    /// The files that were to be uploaded for a checkpoint, wherever they stand.
+    pub(crate) fn files(&self, id: CheckpointId) -> Vec<FileProgress> {
+        self.open_pending(id).map_or_else(Vec::new, |pending| pending.progress().files())
     }
 
     /// Publishes the manifest. `tell` hears what became of it.

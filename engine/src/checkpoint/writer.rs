@@ -24,12 +24,24 @@ pub(crate) struct SnapshotOf {
     pub(crate) frozen: Snapshot,
 }
 
+/// When a task froze.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Froze {
+    /// The barrier came on the first input; in a source, it was taken up.
+    pub(crate) came: Instant,
+    /// The data loop stood still.
+    pub(crate) began: Instant,
+    /// The last operator had set aside what it remembers.
+    pub(crate) ended: Instant,
+}
+
 /// What one task froze at a barrier.
 pub(crate) struct TaskSnapshot {
     pub(crate) task: TaskId,
     pub(crate) index: usize,
     pub(crate) parallelism: usize,
     pub(crate) barrier: Barrier,
+    pub(crate) froze: Froze,
     pub(crate) operators: Vec<SnapshotOf>,
 }
 
@@ -49,6 +61,7 @@ pub(crate) enum SnapshotNews {
     Froze {
         index: usize,
         barrier: Barrier,
+        froze: Froze,
     },
     Written {
         index: usize,
@@ -112,9 +125,9 @@ impl SnapshotWriter for AttemptWriter {
     fn submit(&self, snapshot: TaskSnapshot, folders: Vec<PathBuf>, key_groups: u16) {
         let (storage, tell, last) = (self.storage.clone(), self.tell.clone(), self.last.clone());
         let (before, end) = self.turn(snapshot.index);
-        let (index, barrier) = (snapshot.index, snapshot.barrier);
+        let (index, barrier, froze) = (snapshot.index, snapshot.barrier, snapshot.froze);
         let cuts: Vec<PathBuf> = folders.iter().map(|f| cut_folder(f, barrier.checkpoint)).collect();
-        tell(SnapshotNews::Froze { index, barrier });
+        tell(SnapshotNews::Froze { index, barrier, froze });
         self.storage.spawn(async move {
             let own = storage.clone();
             if let Some(before) = before {
@@ -162,12 +175,11 @@ fn write(
     folders: Vec<PathBuf>,
     groups: u16,
 ) -> Result<Vec<Local>, String> {
-    let TaskSnapshot { task, parallelism, barrier, operators, .. } = snapshot;
+    let TaskSnapshot { task, parallelism, barrier, froze, operators, .. } = snapshot;
     fail::fail_point!("snapshot::before_write", |_| Err("fail point snapshot::before_write".to_owned()));
     let portable = storage.is_savepoint(barrier.checkpoint);
     let mut locals = Vec::with_capacity(operators.len());
     for (SnapshotOf { uid, store, frozen }, folder) in operators.into_iter().zip(folders) {
-        let began = Instant::now();
         let part = match store {
             None => LocalPart {
                 subtask: task.subtask,
@@ -191,7 +203,7 @@ fn write(
                 })?
             }
         };
-        locals.push(Local { uid, parallelism, part, written: began.elapsed() });
+        locals.push(Local { uid, parallelism, part, written: froze.ended.elapsed() });
     }
     fail::fail_point!("snapshot::after_write", |_| Err("fail point snapshot::after_write".to_owned()));
     Ok(locals)

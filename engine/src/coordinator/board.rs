@@ -1,19 +1,20 @@
 //! What anyone may read about a job while it runs: its states, its tasks' counts, and in the end its result.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use weir_state::checkpoint::AttemptRecord;
 
+use super::draft::{CheckpointInFlight, Draft};
 use super::health::{CheckpointAge, Health, Watched};
-use crate::checkpoint::Checkpoints;
+use crate::checkpoint::{Checkpoints, Storage};
 use crate::ids::CheckpointId;
 use crate::job::{JobError, JobReport};
 use crate::memory::MemoryBudget;
 use crate::plan::Plan;
 use crate::runtime::latch::Latch;
-use crate::runtime::stats::{Activity, TaskReading, TaskStats};
+use crate::runtime::stats::{Activity, Committed, TaskReading, TaskStats};
 use crate::state::{JobState, StateLog, Status};
 
 /// How many past checkpoints are shown.
@@ -25,6 +26,9 @@ pub(crate) struct Board {
     log: Mutex<StateLog>,
     tasks: Mutex<Vec<Arc<TaskStats>>>,
     checkpoints: Mutex<VecDeque<AttemptRecord>>,
+    drafts: Mutex<BTreeMap<CheckpointId, Draft>>,
+    /// Where its files go; gone with the job.
+    storage: Mutex<Weak<Storage>>,
     watched: Mutex<Option<Watched>>,
     result: Latch<Result<JobReport, JobError>>,
 }
@@ -43,6 +47,8 @@ impl Board {
             log: Mutex::new(log),
             tasks: Mutex::default(),
             checkpoints: Mutex::default(),
+            drafts: Mutex::default(),
+            storage: Mutex::default(),
             watched: Mutex::default(),
             result: Latch::new(),
         }
@@ -103,6 +109,11 @@ impl Board {
         lock(&self.watched).iter_mut().for_each(|w| w.failed(in_a_row));
     }
 
+    /// One did not complete, while records flow.
+    pub(super) fn checkpoint_lost(&self, id: CheckpointId, why: &str) {
+        lock(&self.watched).iter_mut().for_each(|w| w.lost(id, why));
+    }
+
     /// How old the last complete checkpoint is, if the job takes any.
     pub(crate) fn checkpoint_age(&self) -> Option<CheckpointAge> {
         lock(&self.watched).as_ref().map(|w| w.at(Instant::now()))
@@ -119,6 +130,46 @@ impl Board {
             .map(|r| format!("{} {} for {:.1?}", r.task, r.activity.0, r.activity.1))
             .collect();
         if alive.is_empty() { "nothing: every task has exited".into() } else { alive.join(", ") }
+    }
+
+    /// What is known of the checkpoints in flight: one, and a savepoint beside it.
+    pub(super) fn drafts<R>(&self, with: impl FnOnce(&mut BTreeMap<CheckpointId, Draft>) -> R) -> R {
+        with(&mut lock(&self.drafts))
+    }
+
+    /// The job's checkpoints go there.
+    pub(super) fn watch_storage(&self, storage: &Arc<Storage>) {
+        *lock(&self.storage) = Arc::downgrade(storage);
+    }
+
+    /// The checkpoints in flight, as they stand.
+    pub(crate) fn in_flight(&self) -> Vec<CheckpointInFlight> {
+        let (readings, storage) = (self.readings(), lock(&self.storage).upgrade());
+        let drafts = lock(&self.drafts);
+        let in_flight = drafts.iter().map(|(id, draft)| {
+            let files = storage.as_ref().map(|storage| storage.files(*id)).unwrap_or_default();
+            let (unfrozen, unwritten) = draft.waits_for();
+            let waits_for = self.waited_for(&unfrozen, &unwritten);
+            draft.in_flight(&readings, files, waits_for, Instant::now())
+        });
+        in_flight.collect()
+    }
+
+    /// What the sinks that are there have committed, and when.
+    pub(super) fn commits(&self) -> Vec<(Committed, Instant)> {
+        lock(&self.tasks).iter().filter_map(|task| task.last_commit()).collect()
+    }
+
+    /// Changes the record of a checkpoint that is over, if it is still shown; gives it.
+    pub(super) fn amend(
+        &self,
+        id: CheckpointId,
+        with: impl FnOnce(&mut AttemptRecord),
+    ) -> Option<AttemptRecord> {
+        let mut records = lock(&self.checkpoints);
+        let record = records.iter_mut().rfind(|record| record.id == id.0)?;
+        with(record);
+        Some(record.clone())
     }
 
     /// A checkpoint is over, complete or not.
@@ -151,6 +202,7 @@ impl Board {
     }
 
     pub(crate) fn close(&self, result: Result<JobReport, JobError>) {
+        lock(&self.drafts).clear();
         self.result.open(result);
     }
 

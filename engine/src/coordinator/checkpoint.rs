@@ -49,6 +49,8 @@ pub(crate) enum Lost {
         /// Tasks whose part was not written yet.
         unwritten: Vec<usize>,
     },
+    /// A task could not take its part, and ends the attempt with it.
+    Declined(String),
     /// The attempt ended first.
     Attempt,
 }
@@ -152,6 +154,11 @@ impl<P: Clone> Checkpoints<P> {
     /// The id that the next checkpoint gets.
     pub(crate) fn next_id(&self) -> CheckpointId {
         self.next
+    }
+
+    /// By task: whether it has frozen for the last time.
+    pub(crate) fn ended_tasks(&self) -> &[bool] {
+        &self.ended
     }
 
     /// How many failed since the last complete one.
@@ -356,6 +363,11 @@ impl<P: Clone> Checkpoints<P> {
         (self.failures <= self.limits.tolerated_failures).then_some(wait)
     }
 
+    /// A task has failed while it took its part in this one, which says so; the attempt ends.
+    pub(crate) fn declined(&mut self, id: CheckpointId, reason: String, now: Duration) -> Vec<Order<P>> {
+        self.lose(id, now, Lost::Declined(reason))
+    }
+
     /// The manifest was published, or could not be.
     pub(crate) fn published(
         &mut self,
@@ -402,13 +414,13 @@ impl<P: Clone> Checkpoints<P> {
         self.ended_at = now;
         self.tried = true;
         let counts = match &lost {
-            Lost::Failed(_) => true,
+            Lost::Failed(_) | Lost::Declined(_) => true,
             Lost::Expired { unfrozen, .. } => unfrozen.is_empty(),
             Lost::Attempt => false,
         };
         self.failures += u32::from(counts);
         let reason = match &lost {
-            Lost::Failed(reason) => reason.clone(),
+            Lost::Failed(reason) | Lost::Declined(reason) => reason.clone(),
             Lost::Expired { .. } => format!("it took longer than {:?}", self.limits.timeout),
             Lost::Attempt => "the attempt ended".into(),
         };

@@ -52,6 +52,19 @@ fn failures_are_tolerated_so_many_times_in_a_row() {
 }
 
 #[test]
+fn a_task_that_declines_counts_and_an_attempt_that_ends_does_not() {
+    let mut m = machine(1);
+    assert_eq!(m.declined(ONE, "a[0]: no".into(), s(9)), [], "none is in flight");
+    m.tick(s(10));
+    let lost = Lost::Declined("a[0]: no".into());
+    assert_eq!(m.declined(ONE, "a[0]: no".into(), s(11)), [Order::Abort(ONE, Purpose::Periodic, lost)]);
+    assert_eq!((m.over(s(12)), m.failures()), (vec![], 1));
+    m.tick(s(21));
+    assert_eq!(m.over(s(22)), [Order::Abort(TWO, Purpose::Periodic, Lost::Attempt)]);
+    assert_eq!(m.failures(), 1);
+}
+
+#[test]
 fn one_that_waits_behind_backpressure_expires_without_counting_until_it_is_too_old() {
     let mut m = machine(2);
     m.tick(s(10));

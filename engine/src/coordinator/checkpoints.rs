@@ -6,20 +6,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
-use weir_state::checkpoint::{
-    AttemptRecord, Kind, MANIFEST_FORMAT, Manifest, Mode, OperatorState, Outcome as Ended, Phases, TaskRecord,
-};
+use weir_state::checkpoint::{Kind, MANIFEST_FORMAT, Manifest, Mode, OperatorState, Outcome as Ended};
 
 use super::checkpoint::{Checkpoints as Machine, Limits, Lost, Order, Purpose};
 use super::messages::{Published, SnapshotMail};
-use super::records::{missing, records_of};
+use super::records::TARGET;
 use super::{Coordinator, Failure};
 use crate::checkpoint::check;
 use crate::checkpoint::{Checkpoints, Publication, SnapshotNews, SnapshotWriter, Storage, Written};
 use crate::element::{Barrier, Notice};
 use crate::ids::CheckpointId;
 use crate::job::JobError;
-use crate::metrics;
 use crate::runtime::input::Control;
 use crate::runtime::latch::Latch;
 
@@ -46,26 +43,19 @@ pub(super) struct Keeper {
     /// Too many failed: what the job will say when its tasks are gone.
     pub(super) fatal: Option<String>,
     asked: BTreeMap<String, Vec<Asked>>,
-    /// Those in the making: a checkpoint, and a savepoint beside it.
-    making: BTreeMap<CheckpointId, Making>,
+    /// Those whom what is in the making is for: a checkpoint, and a savepoint beside it.
+    pub(super) making: BTreeMap<CheckpointId, Vec<Asked>>,
     /// Of the attempt at hand.
     pub(super) writer: Option<Arc<dyn SnapshotWriter>>,
     /// A failure of no task's own: the attempt is over, the job may have another.
     pub(super) lost: Option<Failure>,
+    /// Why the last attempt was over.
+    pub(super) over_for: String,
+    /// The complete one whose sinks have not all committed, and when they were told.
+    pub(super) committing: Option<(CheckpointId, Instant)>,
     began: Instant,
     /// Since when it has been longer than half of what is tolerated.
     alarmed: bool,
-}
-
-/// What is known of a checkpoint in the making.
-struct Making {
-    /// Those whom it is for.
-    asked: Vec<Asked>,
-    record: AttemptRecord,
-    since: Instant,
-    /// When each task froze for it, after it was triggered.
-    froze: Vec<Duration>,
-    publish_began: Option<Instant>,
 }
 
 /// How often the machine looks at the time, at most.
@@ -87,7 +77,9 @@ impl Keeper {
             fatal: None,
             writer: None,
             lost: None,
+            over_for: String::new(),
             asked: BTreeMap::new(),
+            committing: None,
             making: BTreeMap::new(),
             began: Instant::now(),
             alarmed: false,
@@ -120,11 +112,10 @@ impl Keeper {
     }
 
     /// A checkpoint begins: it is for those who have asked by now. Who asks later wants what is true then.
-    fn begin(&mut self, purpose: &Purpose, record: AttemptRecord) {
+    fn begin(&mut self, id: CheckpointId, purpose: &Purpose) {
         let key = purpose.savepoint().unwrap_or_default();
         let asked = self.asked.remove(key).unwrap_or_default();
-        let (id, since) = (CheckpointId(record.id), Instant::now());
-        self.making.insert(id, Making { asked, record, since, froze: Vec::new(), publish_began: None });
+        self.making.insert(id, asked);
     }
 
     /// The next life begins from this.
@@ -137,7 +128,7 @@ impl Keeper {
 
     /// Nobody will be answered any more.
     pub(super) fn answer_all(&mut self, answer: &Result<String, String>) {
-        let making = std::mem::take(&mut self.making).into_values().flat_map(|making| making.asked);
+        let making = std::mem::take(&mut self.making).into_values().flatten();
         making.for_each(|asked| asked.open(answer.clone()));
         for asked in std::mem::take(&mut self.asked).into_values().flatten() {
             asked.open(answer.clone());
@@ -167,6 +158,7 @@ impl Coordinator {
             if me.attempt_id == attempt && me.attempt.is_some() {
                 me.with_machine(cx, |machine, now| machine.tick(now));
                 me.look_at_age();
+                me.look_at_commits();
                 me.next_tick(cx);
             }
         });
@@ -218,7 +210,7 @@ impl Coordinator {
             }
             Order::Publish(id, purpose, parts) => self.publish(cx, id, &purpose, &parts),
             Order::Complete(id, purpose, released) => self.complete(id, &purpose, &released),
-            Order::Abort(id, _, lost) => self.abort(id, &lost),
+            Order::Abort(id, purpose, lost) => self.abort(id, &purpose, &lost),
             Order::Fail(reason) => self.end_for_good(cx, reason),
         }
     }
@@ -241,26 +233,15 @@ impl Coordinator {
     }
 
     fn inject(&mut self, cx: &mut Context<Self>, id: CheckpointId, purpose: &Purpose) {
-        let now_ms = self.life.clock.now_ms();
         let Some(keeper) = &mut self.keeper else { return };
         let Some(storage) = keeper.storage.clone() else { return };
-        let record = AttemptRecord {
-            format: AttemptRecord::FORMAT,
-            id: id.0,
-            epoch: storage.epoch(),
-            attempt: u64::from(self.attempt_id.0),
-            kind: if purpose.savepoint().is_some() { Kind::Savepoint } else { Kind::Checkpoint },
-            mode: Mode::ExactlyOnce,
-            triggered_ms: now_ms,
-            ended_ms: now_ms,
-            outcome: Ended::Aborted(String::new()),
-            phases: Phases::default(),
-            tasks: Vec::new(),
-        };
-        keeper.begin(purpose, record);
+        keeper.begin(id, purpose);
+        self.begin_record(id, purpose, storage.epoch());
         let attempt = self.attempt_id;
         let begun = storage.begin_checkpoint(id, purpose.savepoint().map(str::to_owned));
         // Whatever the storage takes to make room for a savepoint: only uploads wait for that, no checkpoint behind its barrier.
+        self.of_draft(id, |draft| draft.told(Instant::now()));
+        tracing::debug!(target: TARGET, job = %self.plan.job, checkpoint = %id, "triggered");
         self.tell_sources(Control::Barrier(Barrier { checkpoint: id }));
         cx.spawn(begun.into_actor(self).map(move |begun, me, cx| {
             if me.attempt_id == attempt
@@ -274,17 +255,8 @@ impl Coordinator {
 
     fn publish(&mut self, cx: &mut Context<Self>, id: CheckpointId, purpose: &Purpose, parts: &[TaskParts]) {
         let manifest = self.manifest(id, purpose, parts);
-        let Some(keeper) = &mut self.keeper else { return };
-        let Some(storage) = keeper.storage.clone() else { return };
-        if let Some(Making { record, froze, publish_began, .. }) = keeper.making.get_mut(&id) {
-            *publish_began = Some(Instant::now());
-            record.tasks = records_of(parts);
-            let millis = |d: Option<Duration>| d.map(|d| d.as_millis() as u64);
-            let first = froze.iter().min().copied();
-            record.phases.trigger_ms = millis(first);
-            record.phases.align_ms = millis(froze.iter().max().zip(first.as_ref()).map(|(l, f)| *l - *f));
-            record.phases.upload_ms = record.tasks.iter().filter_map(|t| t.phases.upload_ms).max();
-        }
+        self.of_draft(id, |draft| draft.publishes(Instant::now()));
+        let Some(storage) = self.keeper.as_ref().and_then(|k| k.storage.clone()) else { return };
         let (attempt, coordinator) = (self.attempt_id, cx.address());
         storage.publish(id, manifest, move |outcome, manifest| {
             coordinator.do_send(Published { attempt, id, manifest, outcome });
@@ -307,7 +279,7 @@ impl Coordinator {
             operators[at].parts.push(written.report.part.clone());
         }
         let keeper = self.keeper.as_ref();
-        let triggered = keeper.and_then(|k| k.making.get(&id)).map_or(0, |m| m.record.triggered_ms);
+        let triggered = self.board.drafts(|d| d.get(&id).map_or(0, |d| d.record().triggered_ms));
         Manifest {
             format: MANIFEST_FORMAT,
             job: self.plan.job.clone(),
@@ -325,9 +297,11 @@ impl Coordinator {
     }
 
     fn complete(&mut self, id: CheckpointId, purpose: &Purpose, released: &[usize]) {
+        self.look_at_commits();
         // A savepoint is not what a restart begins from, so nothing is committed for it; the last of a job that stops with it
         // is: another will go on from there.
         if !matches!(purpose, Purpose::Savepoint(_)) {
+            self.keeper.iter_mut().for_each(|k| k.committing = Some((id, Instant::now())));
             (0..self.tasks.len()).rev().for_each(|i| self.tell(i, Control::Notice(Notice::Completed(id))));
         }
         released.iter().for_each(|&i| self.tell(i, Control::Released));
@@ -341,77 +315,33 @@ impl Coordinator {
             (Some(name), Some(storage)) => storage.savepoint_address(name),
             _ => id.to_string(),
         };
-        self.close_record(id, Ended::Completed, &Ok(answer));
+        self.close_record(id, Ended::Completed, Vec::new(), &Ok(answer));
     }
 
-    fn abort(&mut self, id: CheckpointId, lost: &Lost) {
+    fn abort(&mut self, id: CheckpointId, purpose: &Purpose, lost: &Lost) {
         (0..self.tasks.len()).rev().for_each(|i| self.tell(i, Control::Notice(Notice::Aborted(id))));
         let Some(keeper) = &mut self.keeper else { return };
-        let uploading = keeper.storage.as_ref().map(|s| s.uploading(id)).unwrap_or_default();
+        let files = keeper.storage.as_ref().map(|s| s.files(id)).unwrap_or_default();
         if let Some(storage) = &keeper.storage {
             storage.give_up(id);
         }
-        let ended = match lost {
-            Lost::Failed(reason) => Ended::Failed(reason.clone()),
-            Lost::Expired { unfrozen, unwritten } => {
-                let mut waits = vec![self.board.waited_for(unfrozen, unwritten)];
-                waits.extend(uploading.first().map(|file| format!("longest: {file}")));
-                Ended::Expired(format!(
-                    "it took longer than {:?}, waiting for {}",
-                    keeper.config.timeout,
-                    waits.join("; ")
-                ))
-            }
-            Lost::Attempt => Ended::Aborted("the attempt ended".to_owned()),
-        };
-        let reason = match &ended {
-            Ended::Failed(why) | Ended::Expired(why) | Ended::Aborted(why) | Ended::Declined(why) => {
-                why.clone()
-            }
-            Ended::Completed => String::new(),
-        };
-        if let Some(Making { record, .. }) = keeper.making.get_mut(&id) {
-            if let Lost::Expired { unfrozen, .. } = lost {
-                record.tasks.extend(unfrozen.iter().filter_map(|i| missing(&self.board.reading(*i)?)));
-            }
-            for file in uploading {
-                let of = |t: &TaskRecord| t.uid == file.uid && t.subtask == file.subtask;
-                let at = record.tasks.iter().position(of).unwrap_or_else(|| {
-                    let (uid, subtask) = (file.uid.clone(), file.subtask);
-                    record.tasks.push(TaskRecord { uid, subtask, ..TaskRecord::default() });
-                    record.tasks.len() - 1
-                });
-                record.tasks[at].unfinished.push(file);
-            }
-        }
+        let (ended, reason) = self.ended(lost, &files);
         if *lost != Lost::Attempt {
             tracing::warn!(job = %self.plan.job, checkpoint = %id, "checkpoint given up: {reason}");
+            // A savepoint that somebody asked for says nothing of the row of checkpoints.
+            if !matches!(purpose, Purpose::Savepoint(_)) {
+                self.board.checkpoint_lost(id, &reason);
+            }
         }
-        self.close_record(id, ended, &Err(format!("checkpoint {id} was given up: {reason}")));
+        self.close_record(id, ended, files, &Err(format!("checkpoint {id} was given up: {reason}")));
     }
 
-    /// The attempt at a checkpoint is over: its record is shown, and kept beside the checkpoints. Then who asked for it hears of it.
-    fn close_record(&mut self, id: CheckpointId, outcome: Ended, answer: &Result<String, String>) {
-        let now_ms = self.life.clock.now_ms();
-        let Some(keeper) = &mut self.keeper else { return };
-        let Some(Making { mut record, publish_began, asked, .. }) = keeper.making.remove(&id) else { return };
-        record.ended_ms = now_ms;
-        record.phases.publish_ms = publish_began.map(|began| began.elapsed().as_millis() as u64);
-        record.outcome = outcome;
-        tracing::debug!(
-            job = %self.plan.job, checkpoint = record.id, outcome = ?record.outcome, bytes = record.full_bytes(),
-            uploaded = record.uploaded_bytes(), "checkpoint took {} ms", record.ended_ms - record.triggered_ms
-        );
-        metrics::checkpoints::over(&self.plan.job, &record);
-        self.board.add_checkpoint(record.clone());
-        if let Some(storage) = &keeper.storage {
-            storage.keep_record(record);
+    /// The attempt is over, and so is what was in flight.
+    pub(super) fn checkpoints_over(&mut self, cx: &mut Context<Self>, why: String) {
+        self.look_at_commits();
+        if let Some(keeper) = &mut self.keeper {
+            (keeper.over_for, keeper.committing) = (why, None);
         }
-        asked.into_iter().for_each(|asked| asked.open(answer.clone()));
-    }
-
-    /// The attempt is over: what was in flight is not.
-    pub(super) fn checkpoints_over(&mut self, cx: &mut Context<Self>) {
         self.with_machine(cx, |machine, now| machine.over(now));
         if let Some(keeper) = &mut self.keeper {
             keeper.machine = None;
@@ -429,6 +359,7 @@ impl Coordinator {
                 Err(reason) => return me.finish(cx, Err(JobError::Checkpoints { job, reason })),
             };
             me.watch_lease(cx, &storage);
+            me.board.watch_storage(&storage);
             let Some(keeper) = &mut me.keeper else { return };
             keeper.storage = Some(storage);
             let checked = begun.manifest.as_ref().map_or(Ok(Default::default()), |manifest| {
@@ -470,12 +401,8 @@ impl Handler<SnapshotMail> for Coordinator {
             return;
         }
         match news {
-            SnapshotNews::Froze { index, barrier } => {
-                if let Some(keeper) = &mut self.keeper
-                    && let Some(making) = keeper.making.get_mut(&barrier.checkpoint)
-                {
-                    making.froze.push(making.since.elapsed());
-                }
+            SnapshotNews::Froze { index, barrier, froze } => {
+                self.froze_record(index, barrier, froze);
                 self.with_machine(cx, |machine, _| {
                     if barrier == Barrier::LAST {
                         machine.ended(index);
@@ -486,7 +413,12 @@ impl Handler<SnapshotMail> for Coordinator {
                 });
             }
             SnapshotNews::Written { index, id, parts } => {
-                self.with_machine(cx, |machine, _| machine.written(index, id, Arc::new(parts)));
+                let parts = Arc::new(parts);
+                self.of_draft(id, |draft| {
+                    draft.wrote(index, &parts, Instant::now());
+                    tracing::debug!(target: TARGET, checkpoint = %id, task = %draft.task(index), "its part is in storage");
+                });
+                self.with_machine(cx, |machine, _| machine.written(index, id, parts));
             }
             SnapshotNews::WrittenLast { index } => {
                 self.with_machine(cx, |machine, now| machine.written_last(index, now));

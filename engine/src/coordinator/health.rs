@@ -9,6 +9,18 @@ use crate::ids::CheckpointId;
 use crate::runtime::stats::as_millis;
 use crate::state::{JobState, Status};
 
+/// How well a job is, at a glance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Nothing is wrong.
+    Green,
+    /// Something is, and it is tolerated so far: a checkpoint has failed, is getting old, or no records flow.
+    Yellow,
+    /// It is not healthy.
+    Red,
+}
+
 /// Whether a job is well, and if not why; what `GET /health` and `GET /ready` answer.
 ///
 /// ```
@@ -29,10 +41,12 @@ pub struct Health {
     /// The state it is in, and why.
     #[serde(flatten)]
     pub status: Status,
+    /// Green, yellow at the first checkpoint that does not complete, red when it is not healthy.
+    pub level: Level,
     /// False when it has failed, and when its checkpoints are older, or failed more often, than it tolerates.
     pub healthy: bool,
     /// True when it is healthy, records flow or are over, and its last complete checkpoint is no older than half of what it
-    /// tolerates.
+    /// tolerates. A checkpoint that failed and is tolerated is no reason to ask somebody else.
     pub ready: bool,
     /// What is wrong, in words.
     pub problems: Vec<String>,
@@ -54,6 +68,9 @@ pub struct CheckpointAge {
     pub tolerated_age: Duration,
     /// How many have failed since.
     pub failures: u32,
+    /// The newest one that did not complete since, and why: failed, declined or expired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
     /// How many may ([`Checkpoints::tolerate_failures`]).
     pub tolerated_failures: u32,
 }
@@ -73,6 +90,7 @@ pub(super) struct Watched {
     last: Option<CheckpointId>,
     since: Instant,
     failures: u32,
+    lost: Option<String>,
     tolerated_age: Duration,
     tolerated_failures: u32,
 }
@@ -83,13 +101,18 @@ impl Watched {
             last: None,
             since: now,
             failures: 0,
+            lost: None,
             tolerated_age: config.tolerated_age,
             tolerated_failures: config.tolerated_failures,
         }
     }
 
     pub(super) fn completed(&mut self, id: CheckpointId, now: Instant) {
-        (self.last, self.since) = (Some(id), now);
+        (self.last, self.since, self.lost) = (Some(id), now, None);
+    }
+
+    pub(super) fn lost(&mut self, id: CheckpointId, why: &str) {
+        self.lost = Some(format!("{id}, because {why}"));
     }
 
     pub(super) fn failed(&mut self, in_a_row: u32) {
@@ -102,6 +125,7 @@ impl Watched {
             age: now.saturating_duration_since(self.since),
             tolerated_age: self.tolerated_age,
             failures: self.failures,
+            lost: self.lost.clone(),
             tolerated_failures: self.tolerated_failures,
         }
     }
@@ -109,7 +133,8 @@ impl Watched {
 
 impl Health {
     pub(super) fn of(job: &str, status: Status, checkpoints: Option<CheckpointAge>) -> Self {
-        let (mut problems, mut doubts) = (Vec::new(), Vec::new());
+        // Problems are why a job is not healthy, doubts why it is not ready, warnings why it is not green.
+        let (mut problems, mut doubts, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
         match status.state {
             JobState::Failed => problems.push(format!("the job has failed: {}", status.why)),
             // Over and done: nothing is awaited any more, and what it left can be read.
@@ -134,12 +159,24 @@ impl Health {
                             c.failures, c.tolerated_failures
                         ));
                     }
+                    if let Some(lost) = &c.lost {
+                        warnings.push(format!(
+                            "the last checkpoint did not complete: {lost}; {} failed in a row, {} are tolerated",
+                            c.failures, c.tolerated_failures
+                        ));
+                    }
                 }
             }
         }
         let (healthy, ready) = (problems.is_empty(), problems.is_empty() && doubts.is_empty());
         problems.extend(doubts);
-        Health { job: job.to_owned(), status, healthy, ready, problems, checkpoints }
+        problems.extend(warnings);
+        let level = match (healthy, problems.is_empty()) {
+            (false, _) => Level::Red,
+            (true, false) => Level::Yellow,
+            (true, true) => Level::Green,
+        };
+        Health { job: job.to_owned(), status, level, healthy, ready, problems, checkpoints }
     }
 }
 
@@ -194,6 +231,29 @@ mod tests {
         let failing = health(JobState::Running, None, 3, 1);
         assert_eq!(told(&failing), (false, false));
         assert_eq!(failing.problems, ["3 checkpoints failed in a row, more than the 2 tolerated"]);
+    }
+
+    #[test]
+    fn the_first_checkpoint_that_does_not_complete_turns_health_yellow_at_once() {
+        let config = Checkpoints::to("memory://health").tolerate_age(10 * SECOND).tolerate_failures(2);
+        let start = Instant::now();
+        let mut watched = Watched::new(&config, start);
+        watched.completed(CheckpointId(6), start);
+        let status = Status { state: JobState::Running, why: "so".into(), since_ms: 0 };
+        let at = |watched: &Watched| Health::of("j", status.clone(), Some(watched.at(start)));
+        assert_eq!(at(&watched).level, Level::Green);
+        watched.failed(1);
+        watched.lost(CheckpointId(7), "disk full");
+        let yellow = at(&watched);
+        assert_eq!((yellow.level, told(&yellow)), (Level::Yellow, (true, true)));
+        let said =
+            "the last checkpoint did not complete: 7, because disk full; 1 failed in a row, 2 are tolerated";
+        assert_eq!(yellow.problems, [said]);
+        watched.failed(3);
+        assert_eq!(at(&watched).level, Level::Red);
+        watched.failed(0);
+        watched.completed(CheckpointId(8), start);
+        assert_eq!((at(&watched).level, at(&watched).problems), (Level::Green, vec![]));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use weir_state::backend::Resources;
 use super::messages::SnapshotMail;
 use super::{Coordinator, Failure};
 use crate::checkpoint::{
-    AttemptWriter, LocalFolders, NotFound, RestoreFrom, SnapshotWriter, StateEnv, life_folder, without_other_kinds,
+    AttemptWriter, LocalFolders, NotFound, RestoreFrom, SnapshotWriter, StateEnv, life_folder,
+    without_other_kinds,
 };
 use crate::error::{Cause, Domain};
 use crate::ids::{AttemptId, TaskId};

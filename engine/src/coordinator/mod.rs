@@ -7,6 +7,7 @@ mod board;
 mod checkpoint;
 mod checkpoints;
 mod deploy;
+mod draft;
 mod health;
 mod launch;
 mod lives;
@@ -45,7 +46,8 @@ pub(crate) use board::Board;
 pub(crate) use checkpoints::Asked;
 use checkpoints::Keeper;
 use deploy::{forget_channels, make_tasks};
-pub use health::{CheckpointAge, Health};
+pub use draft::CheckpointInFlight;
+pub use health::{CheckpointAge, Health, Level};
 pub(crate) use launch::launch;
 pub(crate) use messages::{AskCheckpoint, Cancel, Drain, InjectBarrier, Interrupt, TaskExited, TaskReady};
 pub use restart::RestartPolicy;
@@ -308,7 +310,12 @@ impl Coordinator {
     }
 
     fn attempt_over(&mut self, cx: &mut Context<Self>, outcome: Outcome) {
-        self.checkpoints_over(cx);
+        let why = match &outcome {
+            Outcome::Finished => "the attempt ended".to_owned(),
+            Outcome::Cancelled => "the attempt was cancelled".to_owned(),
+            Outcome::Failed(failure) => format!("the attempt ended: {failure}"),
+        };
+        self.checkpoints_over(cx, why);
         self.attempt = None;
         self.cancel = None;
         self.tasks.clear();
@@ -441,6 +448,9 @@ impl Handler<TaskExited> for Coordinator {
     fn handle(&mut self, m: TaskExited, cx: &mut Context<Self>) {
         if m.attempt != self.attempt_id {
             return;
+        }
+        if let Err(e) = &m.exit {
+            self.checkpoint_declined(cx, m.index, e);
         }
         if let Some(attempt) = &mut self.attempt {
             let step = attempt.exited(m.index, m.exit);

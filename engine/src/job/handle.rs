@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::JobError;
 use super::control::JobControl;
-use crate::coordinator::{Board, Cancel, Coordinator, Drain, Health, InjectBarrier};
+use crate::coordinator::{Board, Cancel, CheckpointInFlight, Coordinator, Drain, Health, InjectBarrier};
 use crate::element::{Barrier, EndKind};
 use crate::memory::MemoryBudget;
 use crate::plan::Plan;
@@ -176,6 +176,11 @@ impl JobHandle {
         self.board.checkpoints()
     }
 
+    /// The checkpoints that are under way, a savepoint beside them included: who has acknowledged each, and who is waited for.
+    pub fn checkpoints_in_flight(&self) -> Vec<CheckpointInFlight> {
+        self.board.in_flight()
+    }
+
     /// Waits for the job to be over. It can be asked again, with the same answer.
     ///
     /// *Blocking*: until then. Every thread of its tasks has been joined when it returns (unless the error is
@@ -257,6 +262,7 @@ impl JobView {
             "tasks": tasks,
             "sinks": sinks,
             "memory": self.board.memory().describe(),
+            "checkpoints_in_flight": self.board.in_flight(),
             "checkpoints": self.board.checkpoints(),
         })
     }

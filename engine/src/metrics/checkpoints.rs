@@ -18,6 +18,7 @@ pub(crate) fn over(job: &str, record: &AttemptRecord) {
             if let Some(ms) = record.phases.align_ms {
                 gauge!("weir_checkpoint_alignment_milliseconds", &labels).set(ms as f64);
             }
+            record.phases.reached().for_each(|(name, ms)| phase(job, name, ms));
         }
         Outcome::Failed(_) | Outcome::Declined(_) => {
             counter!("weir_checkpoints_failed_total", &labels).increment(1);
@@ -26,6 +27,12 @@ pub(crate) fn over(job: &str, record: &AttemptRecord) {
         // A restart or the end took it along; that is told elsewhere.
         Outcome::Aborted(_) => {}
     }
+}
+
+/// How long a phase of a complete checkpoint took in the task where it took longest.
+pub(crate) fn phase(job: &str, name: &'static str, ms: u64) {
+    let labels = [("job", job.to_owned()), ("phase", name.to_owned())];
+    gauge!("weir_checkpoint_phase_milliseconds", &labels).set(ms as f64);
 }
 
 /// How old the last complete checkpoint is, and what of that is tolerated.
@@ -57,6 +64,10 @@ pub(crate) fn describe() {
     describe_gauge!("weir_checkpoint_duration_milliseconds", "From its trigger to its manifest");
     describe_gauge!(
         "weir_checkpoint_alignment_milliseconds",
-        "From the first task's barrier to the last one's"
+        "From the first input's barrier to the last one's, in the task where that took longest"
+    );
+    describe_gauge!(
+        "weir_checkpoint_phase_milliseconds",
+        "How long a phase of the last complete checkpoint took, in the task where it took longest"
     );
 }

@@ -168,6 +168,9 @@ impl<T: Send, I: Inputs<T>> Input<T> for Gate<T, I> {
                     Found::Batch => return Ok(self.on_batch(i, cx)),
                     Found::Barrier(b) => {
                         let outcome = self.aligner.barrier(i, b);
+                        if outcome != Alignment::Obsolete {
+                            cx.stats.barrier_came(b);
+                        }
                         self.align(outcome, cx);
                     }
                     Found::End(kind) => self.on_end(i, kind, cx),

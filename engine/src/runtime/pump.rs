@@ -35,6 +35,10 @@ pub(crate) fn live(pump: Pump, ready: impl Fn(), done: impl FnOnce(Result<()>)) 
         let uid = panicked_in().unwrap_or_else(|| cx.task.chain.clone());
         Err(TaskError::panicked(panic_message(payload.as_ref())).at(&uid))
     });
+    let result = result.map_err(|e| match cx.state.freezes_for() {
+        Some(checkpoint) => e.in_snapshot(checkpoint),
+        None => e,
+    });
     cx.stats.exited();
     drop((cx, mail));
     done(result);

@@ -141,6 +141,9 @@ impl<S: Source, F: Timestamps<S::Out>, G: WatermarkGenerator<S::Out>> SourceInpu
     /// The source's positions go into the checkpoint, and where event time stands: everything that was polled has been
     /// processed.
     fn freeze(&mut self, barrier: Barrier) -> Result<()> {
+        if let Some(state) = self.state.as_ref().filter(|_| barrier != Barrier::LAST) {
+            state.stands_still(barrier);
+        }
         let positions = blame(&self.settings.uid, || self.source.positions(barrier))?;
         let mut frozen = Snapshot::default();
         for (split, position) in positions {

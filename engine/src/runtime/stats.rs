@@ -3,12 +3,13 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Serialize, Serializer};
 
 use crate::context::Counter;
+use crate::element::Barrier;
 use crate::ids::{AttemptId, CheckpointId, OperatorUid, TaskId};
 use crate::time::Watermark;
 
@@ -66,9 +67,18 @@ pub(crate) struct TaskStats {
     /// `(nanoseconds since epoch << 3) | activity`: one word, so that readers never see half of a change.
     activity: AtomicU64,
     blocked_at: Mutex<Option<OperatorUid>>,
-    aligning: Mutex<Vec<String>>,
+    aligning: Mutex<Aligning>,
     counters: Mutex<Vec<(OperatorUid, &'static str, Counter)>>,
-    committed: Mutex<Option<Committed>>,
+    committed: Mutex<Option<(Committed, Instant)>>,
+}
+
+/// A barrier on its way into a task.
+#[derive(Debug, Default)]
+struct Aligning {
+    /// When which barrier first came on an input.
+    came: Option<(CheckpointId, Instant)>,
+    /// The inputs that it has not come on.
+    missing: Vec<String>,
 }
 
 /// How far a sink has got with making what it was given visible outside. In one life of a job it never goes back.
@@ -120,6 +130,9 @@ pub struct TaskReading {
     pub activity: (Activity, Duration),
     /// The inputs that a checkpoint's barrier has not come on while others wait for it.
     pub aligning: Vec<String>,
+    /// For how long others have waited for them.
+    #[serde(rename = "aligning_ms", serialize_with = "as_millis")]
+    pub aligning_for: Duration,
     /// Counters of its operators: uid, name, count.
     pub counters: Vec<(OperatorUid, &'static str, u64)>,
     /// What the sink at its end has committed, if it ends in one and that is open.
@@ -164,7 +177,7 @@ impl TaskStats {
             running_since_ns: AtomicU64::new(0),
             activity: AtomicU64::new(OPENING),
             blocked_at: Mutex::new(None),
-            aligning: Mutex::new(Vec::new()),
+            aligning: Mutex::default(),
             counters: Mutex::new(Vec::new()),
             committed: Mutex::new(None),
         })
@@ -227,14 +240,38 @@ impl TaskStats {
         Waiting { stats: self, before, since: self.set(activity), into }
     }
 
+    fn lock_aligning(&self) -> MutexGuard<'_, Aligning> {
+        self.aligning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A barrier has come on an input; the first one counts.
+    pub(crate) fn barrier_came(&self, barrier: Barrier) {
+        let mut aligning = self.lock_aligning();
+        if aligning.came.is_none_or(|(of, _)| of < barrier.checkpoint) {
+            aligning.came = Some((barrier.checkpoint, Instant::now()));
+        }
+    }
+
+    /// When it did, if it came on an input: asked once.
+    pub(crate) fn take_came(&self, barrier: Barrier) -> Option<Instant> {
+        let came = self.lock_aligning().came.take();
+        came.filter(|(of, _)| *of == barrier.checkpoint).map(|(_, at)| at)
+    }
+
     /// The inputs whose barrier is missing while others wait for it; none when nothing is being aligned.
     pub(crate) fn aligning(&self, missing: Vec<String>) {
-        *self.aligning.lock().unwrap_or_else(PoisonError::into_inner) = missing;
+        self.lock_aligning().missing = missing;
     }
 
     /// A sink's part of a checkpoint is out, or it is open and none was.
     pub(crate) fn committed(&self, committed: Committed) {
-        *self.committed.lock().unwrap_or_else(PoisonError::into_inner) = Some(committed);
+        *self.committed.lock().unwrap_or_else(PoisonError::into_inner) = Some((committed, Instant::now()));
+    }
+
+    /// What the sink at its end has committed, and when, if there is one and it is still there.
+    pub(crate) fn last_commit(&self) -> Option<(Committed, Instant)> {
+        let gone = self.activity.load(Relaxed) & 7 == EXITED;
+        self.committed.lock().unwrap_or_else(PoisonError::into_inner).clone().filter(|_| !gone)
     }
 
     pub(crate) fn counter(&self, uid: &OperatorUid, name: &'static str) -> Counter {
@@ -260,6 +297,11 @@ impl TaskStats {
             BLOCKED => blocked += lasting,
             _ => {}
         }
+        let (aligning, aligning_for) = {
+            let aligning = self.lock_aligning();
+            let since = aligning.came.filter(|_| !aligning.missing.is_empty());
+            (aligning.missing.clone(), since.map_or(Duration::ZERO, |(_, at)| at.elapsed()))
+        };
         let start = self.running_since_ns.load(Relaxed);
         let end = if activity == EXITED { since } else { now };
         let ran = if start == 0 { 0 } else { end.saturating_sub(start) };
@@ -289,11 +331,13 @@ impl TaskStats {
             idle: Duration::from_nanos(idle),
             backpressured: Duration::from_nanos(blocked),
             activity: (activity, Duration::from_nanos(lasting)),
-            aligning: self.aligning.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            aligning,
+            aligning_for,
             counters: (self.counters.lock().unwrap_or_else(PoisonError::into_inner).iter())
                 .map(|(uid, name, c)| (uid.clone(), *name, c.get()))
                 .collect(),
-            committed: self.committed.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            committed: (self.committed.lock().unwrap_or_else(PoisonError::into_inner).as_ref())
+                .map(|(committed, _)| committed.clone()),
         }
     }
 }

@@ -144,9 +144,10 @@ fn turns<T: Data, C: Stage<T>>(
             Turn::Active => chain.active()?,
             Turn::Barrier(b) => {
                 fails("task::before_freeze")?;
+                cx.state.stands_still(b);
                 chain.barrier(b)?;
                 fails("task::after_barrier")?;
-                cx.state.submit(b);
+                cx.state.submit(b, cx.stats.take_came(b));
             }
             Turn::Notice(notice) => {
                 fails("task::before_notice")?;
@@ -177,7 +178,7 @@ fn last_checkpoint<T: Data, C: Stage<T>>(
     if !cx.state.takes_checkpoints() {
         return Ok(());
     }
-    cx.state.submit(Barrier::LAST);
+    cx.state.submit(Barrier::LAST, None);
     let _idle = cx.stats.committing();
     loop {
         match mail.take() {
@@ -196,7 +197,7 @@ fn last_checkpoint<T: Data, C: Stage<T>>(
             Some(Control::FreezeLast) => {
                 chain.freeze_last()?;
                 input.freeze_last()?;
-                cx.state.submit(Barrier::LAST);
+                cx.state.submit(Barrier::LAST, None);
             }
             Some(_) => {}
             None => mail.bell.wait(None, &cx.cancel)?,

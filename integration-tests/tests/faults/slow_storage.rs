@@ -106,6 +106,13 @@ fn a_stalled_call_is_named_in_the_record_of_a_checkpoint_that_gave_up() {
         (TOTALS, 1, UploadPhase::Sending),
         "{record:?}"
     );
+    // What was done is there as well.
+    let acknowledged = &record.acknowledged;
+    assert!(acknowledged.tasks < acknowledged.of, "{record:?}");
+    assert_eq!(acknowledged.latest_ms.is_some(), acknowledged.tasks > 0, "{record:?}");
+    assert!(of_one(&record).phases.freeze_ms.is_some() && record.phases.trigger_ms.is_some(), "{record:?}");
+    let mut through = record.tasks.iter().filter(|t| t.uid == TOTALS && t.phases.upload_ms.is_some());
+    assert!(through.all(|t| t.full_bytes > 0 && !t.slowest.is_empty()), "{record:?}");
     let ms = stall().as_millis() as u64;
     assert!(path.ends_with(&file.name), "{record:?}");
     assert!(file.phase_ms > ms / 4 && file.phase_ms < ms, "{record:?}");

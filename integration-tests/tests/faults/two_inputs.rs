@@ -107,7 +107,9 @@ fn e36_what_comes_behind_a_barrier_on_one_input_is_not_in_the_snapshot() {
             asked.join().unwrap().unwrap();
         });
         let record = running.checkpoints().pop().unwrap();
-        assert!(record.phases.align_ms > Some(0), "{record:?}");
+        let held = record.tasks.iter().filter(|t| t.uid == "held");
+        assert!(held.clone().count() > 0 && held.clone().all(|t| t.phases.align_ms.is_none()), "{record:?}");
+        assert!(held.filter_map(|t| t.phases.trigger_ms).max() > Some(0), "its own trigger: {record:?}");
         cancelled(&running);
     }
     let (n, m) = (rig.enough(), made.load(Ordering::Relaxed) + 1_000);

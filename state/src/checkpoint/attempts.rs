@@ -33,8 +33,11 @@ pub struct AttemptRecord {
     pub ended_ms: i64,
     /// How it ended.
     pub outcome: Outcome,
-    /// How long each phase took, from its first task's beginning to its last task's end.
+    /// The longest that any task took for each phase; publishing and committing are the whole attempt's.
     pub phases: Phases,
+    /// How many tasks had their parts in storage.
+    #[serde(default)]
+    pub acknowledged: Acknowledged,
     /// What each task did.
     pub tasks: Vec<TaskRecord>,
 }
@@ -70,24 +73,82 @@ pub enum Outcome {
     Aborted(String),
 }
 
-/// Durations in milliseconds; absent for what was not reached.
+/// How many tasks had their parts in storage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acknowledged {
+    /// So many.
+    pub tasks: usize,
+    /// Of so many.
+    pub of: usize,
+    /// When the latest of them had, in milliseconds after the trigger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest_ms: Option<u64>,
+}
+
+/// Durations in milliseconds; absent for what was not reached. How far a phase had got that was under way when the attempt
+/// ended is told of triggering, start delay and alignment; of an upload, the files say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
-    /// From the coordinator's word to the barrier's leaving the source.
+    /// Sources only: from the coordinator's word until the source took it up, between two of its batches. A source in the
+    /// middle of a long call shows here and nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_ms: Option<u64>,
-    /// From the first input's barrier to the last one's.
+    /// Tasks with inputs: from when the sources before it had let the barrier go until it first came here. It lay behind
+    /// records all that time: that is backpressure, or one long call on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_delay_ms: Option<u64>,
+    /// Tasks with inputs: from the first input's barrier to the last one's, from when the sources before it had let theirs go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub align_ms: Option<u64>,
-    /// While the task's data loop stood still.
+    /// While the task's data loop stood still to set aside what its operators remember, and for what its sink flushes and
+    /// prepares. Handing the barrier on is not in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze_ms: Option<u64>,
-    /// Writing out and uploading, beside the data loop.
+    /// Beside the data loop: from the freeze until what was set aside lay in local files, waiting for its turn included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_ms: Option<u64>,
+    /// Beside the data loop: uploading these files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upload_ms: Option<u64>,
     /// Writing the manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publish_ms: Option<u64>,
+    /// From the manifest's being there until the sinks had committed their parts; in a sink's task, until it had. A savepoint
+    /// beside a running job is not committed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_ms: Option<u64>,
+}
+
+impl Phases {
+    /// The longer one of each.
+    #[must_use]
+    pub fn longest(self, other: &Phases) -> Phases {
+        Phases {
+            trigger_ms: self.trigger_ms.max(other.trigger_ms),
+            start_delay_ms: self.start_delay_ms.max(other.start_delay_ms),
+            align_ms: self.align_ms.max(other.align_ms),
+            freeze_ms: self.freeze_ms.max(other.freeze_ms),
+            write_ms: self.write_ms.max(other.write_ms),
+            upload_ms: self.upload_ms.max(other.upload_ms),
+            publish_ms: self.publish_ms.max(other.publish_ms),
+            commit_ms: self.commit_ms.max(other.commit_ms),
+        }
+    }
+
+    /// Each phase that was reached, in the order in which they follow each other: its name, and its milliseconds.
+    pub fn reached(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = [
+            ("trigger", self.trigger_ms),
+            ("start_delay", self.start_delay_ms),
+            ("align", self.align_ms),
+            ("freeze", self.freeze_ms),
+            ("write", self.write_ms),
+            ("upload", self.upload_ms),
+            ("publish", self.publish_ms),
+            ("commit", self.commit_ms),
+        ];
+        all.into_iter().filter_map(|(name, ms)| Some((name, ms?)))
+    }
 }
 
 /// What one task did for a checkpoint.
@@ -97,17 +158,18 @@ pub struct TaskRecord {
     pub uid: String,
     /// The subtask.
     pub subtask: usize,
-    /// Its phases.
+    /// Its phases: those up to the freeze are its task's, and the same for all operators of one.
     pub phases: Phases,
-    /// The bytes of its state.
+    /// The bytes of its state; 0 when its part was not in storage by the end.
     pub full_bytes: u64,
-    /// The bytes of it that were uploaded.
+    /// The bytes of it that were uploaded, until the end if its part was not in storage by then.
     pub uploaded_bytes: u64,
     /// The files that took longest, longest first.
     pub slowest: Vec<FileReport>,
-    /// The files that were not through when the attempt ended, the one longest in its phase first.
+    /// The files that were not through when the attempt ended, at most twenty: those that the storage refused first, then the
+    /// one longest in its phase.
     pub unfinished: Vec<FileProgress>,
-    /// Why it declined, if it did.
+    /// Why it declined, if it did: a snapshot or a prepare of its own that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declined: Option<String>,
     /// The inputs whose barrier had not come.
@@ -128,7 +190,7 @@ impl TaskRecord {
 pub struct MissingChannel {
     /// The producer: operator and subtask.
     pub from: String,
-    /// How long the task had been waiting for it, in milliseconds.
+    /// How long it had been the one that others waited for, in milliseconds: since the barrier came on the first of them.
     pub waited_ms: u64,
 }
 

@@ -59,7 +59,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use attempts::{AttemptRecord, MissingChannel, Outcome, Phases, TaskRecord};
+pub use attempts::{Acknowledged, AttemptRecord, MissingChannel, Outcome, Phases, TaskRecord};
 pub use bandwidth::Bandwidth;
 pub use error::{CheckpointError, Result};
 pub use lease::{Lease, LeaseRecord};

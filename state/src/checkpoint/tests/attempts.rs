@@ -16,6 +16,7 @@ fn record(id: u64, outcome: Outcome) -> AttemptRecord {
         ended_ms: 11_000,
         outcome,
         phases: Phases { trigger_ms: Some(1), align_ms: Some(12), ..Phases::default() },
+        acknowledged: Acknowledged { tasks: 3, of: 4, latest_ms: Some(9_905) },
         tasks: vec![TaskRecord {
             uid: "window".into(),
             subtask: 1,
@@ -53,6 +54,23 @@ async fn every_attempt_leaves_a_record_and_the_oldest_go() {
     assert_eq!(json["outcome"]["why"], "window[1]: value of table 'counts' cannot be encoded");
     assert_eq!(json["tasks"][0]["missing"][0]["from"], "behaviour[0]");
     assert_eq!(json["mode"], "exactly-once");
+    assert_eq!(json["acknowledged"], serde_json::json!({"tasks": 3, "of": 4, "latest_ms": 9_905}));
+}
+
+#[test]
+fn phases_are_told_in_their_order_and_the_longest_counts() {
+    let one = Phases { trigger_ms: Some(7), upload_ms: Some(2), ..Phases::default() };
+    let other = Phases { freeze_ms: Some(0), upload_ms: Some(3), ..Phases::default() };
+    let both: Vec<_> = one.longest(&other).reached().collect();
+    assert_eq!(both, [("trigger", 7), ("freeze", 0), ("upload", 3)]);
+}
+
+#[test]
+fn a_record_of_a_version_before_is_read() {
+    let mut json = serde_json::to_value(record(7, Outcome::Completed)).unwrap();
+    json.as_object_mut().unwrap().remove("acknowledged");
+    let read: AttemptRecord = serde_json::from_value(json).unwrap();
+    assert_eq!((read.id, read.acknowledged), (7, Acknowledged::default()));
 }
 
 #[tokio::test(start_paused = true)]

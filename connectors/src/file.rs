@@ -18,7 +18,7 @@ use weir_engine::{
 };
 
 use self::framing::{Frame, Framer, Framing};
-use self::place::{Place, open_at};
+use self::place::{Place, open_at, still_done, whole};
 pub use self::sink::{CsvRows, EncodedLines, FileSink, JsonLines, RowFormat, visible_files, visible_lines};
 use crate::format::{Csv, Decoder, Json, Utf8};
 use crate::stripes::POSITIONS;
@@ -42,10 +42,11 @@ const REJECTED_PER_POLL: usize = 256;
 /// to its first 4 KiB. Empty lines are no rows, except in plain lines. A byte order mark is skipped. Files must not be
 /// compressed, and what is appended after the end was reached is not read.
 ///
-/// *Checkpoints* hold, by each file's path as it is given here, the byte and line that reading has come to. A life that
-/// begins from one goes on there, at whatever parallelism; a file that was read to its end is not opened again and need not
-/// be there any more. A file that has become shorter, or another at its start or where reading stopped, is refused. Files may
-/// be added, and read ones left out, but not one that is half read.
+/// *Checkpoints* hold, by each file's path as it is given here and by its whole path, the byte and line that reading has come to. A
+/// life that begins from one goes on there, at whatever parallelism, and so it does when the path is written otherwise (`./a.csv`,
+/// `/data/a.csv`). A file that was read to its end is not read again and need not be there any more. A file that has become
+/// shorter, or another at its start or where reading stopped, is refused: a path that means another file now, too. Files may be
+/// added, and read ones left out, but not one that is half read.
 ///
 /// *Memory*: one buffer of 256 KiB, and one row when it does not lie whole in it.
 #[derive(Clone)]
@@ -74,6 +75,8 @@ struct Share {
     path: PathBuf,
     /// As in checkpoints.
     name: String,
+    /// The same wherever the process stands.
+    whole: String,
     /// Where reading began or ended.
     place: Place,
 }
@@ -180,15 +183,21 @@ impl<T, D> FileSource<T, D> {
 
 /// The files by their names in checkpoints: their paths, a second mention numbered.
 fn names(paths: &[PathBuf]) -> Vec<String> {
-    let mut seen = BTreeMap::new();
     let of = |path: &PathBuf| path.to_str().map_or_else(|| format!("{path:?}"), str::to_owned);
-    (paths.iter().map(of))
-        .map(|name| {
-            let times = seen.entry(name.clone()).or_insert(0u32);
-            *times += 1;
-            if *times == 1 { name } else { format!("{name} #{times}") }
-        })
-        .collect()
+    let plain: Vec<String> = paths.iter().map(of).collect();
+    let mut names: Vec<String> = Vec::with_capacity(plain.len());
+    for (at, name) in plain.iter().enumerate() {
+        let mut mention = 1 + plain[..at].iter().filter(|other| *other == name).count();
+        let numbered =
+            |mention: usize| if mention == 1 { name.clone() } else { format!("{name} #{mention}") };
+        // A file may be called as another's second mention is.
+        let taken = |called: &String| names.contains(called) || (called != name && plain.contains(called));
+        while taken(&numbered(mention)) {
+            mention += 1;
+        }
+        names.push(numbered(mention));
+    }
+    names
 }
 
 /// Where a checkpoint says that each file stands.
@@ -210,22 +219,32 @@ impl<T: Data, D: Decoder<T>> FileSource<T, D> {
     /// Opens where `restored` says, what the checkpoint holds of all subtasks.
     fn begin(&mut self, cx: &OperatorContext, restored: &[RestoredItem]) -> Result<()> {
         let (names, mut places) = (names(&self.paths), places(restored)?);
-        let known = |name: &&str| names.iter().any(|n| n == name);
+        let mut all: Vec<Share> = (self.paths.iter().zip(names).enumerate())
+            .map(|(i, (path, name))| {
+                let place = places.remove(name.as_str()).unwrap_or(Place::START);
+                Share { split: SplitId(i as u32), path: path.clone(), whole: whole(path), name, place }
+            })
+            .collect();
+        // The same file, its path written otherwise.
+        for share in all.iter_mut().filter(|share| share.place == Place::START) {
+            let same = places.iter().find(|(_, place)| place.path.as_ref() == Some(&share.whole));
+            if let Some(name) = same.map(|(name, _)| *name) {
+                share.place = places.remove(name).unwrap_or(Place::START);
+            }
+        }
         let half_read = |place: &Place| !place.done && place.offset > 0;
-        if let Some((name, place)) = places.iter().find(|(name, p)| half_read(p) && !known(name)) {
+        if let Some((name, place)) = places.iter().find(|(_, place)| half_read(place)) {
             return Err(TaskError::user(format!(
                 "the checkpoint stands at byte {} (line {}) of {name}, which this source does not read any more: name the file \
                  again, and leave it out once it was read to its end",
                 place.offset, place.line
             )));
         }
-        self.files = (self.paths.iter().zip(names).enumerate())
-            .filter(|(i, _)| i % cx.parallelism() == cx.subtask())
-            .map(|(i, (path, name))| {
-                let place = places.remove(name.as_str()).unwrap_or(Place::START);
-                Share { split: SplitId(i as u32), path: path.clone(), name, place }
-            })
-            .collect();
+        let own = |share: &Share| share.split.0 as usize % cx.parallelism() == cx.subtask();
+        self.files = all.into_iter().filter(own).collect();
+        for share in self.files.iter().filter(|share| share.place.done) {
+            still_done(&share.path, &share.place)?;
+        }
         self.waiting = (0..self.files.len()).filter(|i| !self.files[*i].place.done).collect();
         self.announced = false;
         self.reading = None;
@@ -323,7 +342,8 @@ impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
                 }
                 Frame::End => {
                     let (offset, line) = file.framer.position();
-                    self.files[file.share].place = Place::end(offset, line);
+                    let place = Place::end(&mut file.again, offset, line);
+                    self.files[file.share].place = place.map_err(|e| cannot_read_on(&file.path, e))?;
                     out.split_finished(file.split);
                     self.reading = None;
                 }
@@ -344,7 +364,10 @@ impl<T: Data, D: Decoder<T>> Source for FileSource<T, D> {
             })?;
             self.files[file.share].place = place;
         }
-        let place = |share: &Share| Ok((share.name.clone(), serde_json::to_value(&share.place)?));
+        let place = |share: &Share| {
+            let place = Place { path: Some(share.whole.clone()), ..share.place.clone() };
+            Ok((share.name.clone(), serde_json::to_value(&place)?))
+        };
         (self.files.iter().map(place).collect::<serde_json::Result<_>>())
             .map_err(|e| TaskError::internal("a position in a file is no JSON").caused_by(e))
     }

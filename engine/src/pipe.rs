@@ -209,10 +209,13 @@ impl<Op, Next> Fused<Op, Next> {
         Op: Operator<In>,
         Next: Stage<Op::Out>,
     {
-        let Fused { op, uid, next, .. } = self;
+        let Fused { op, uid, next, state, .. } = self;
         while let Some(signal) = blame(uid, || op.release(next))? {
             match signal {
                 HeldSignal::Watermark(w) => {
+                    if let Some(state) = state {
+                        state.watermark(uid, w);
+                    }
                     op.sides().map_or(Ok(()), |s| s.watermark(w))?;
                     next.watermark(w)?;
                 }
@@ -278,13 +281,13 @@ impl<In: Data, Op: Operator<In>, Next: Stage<Op::Out>> Stage<In> for Fused<Op, N
         let Fused { op, uid, next, .. } = self;
         // Fire first, then let time pass downstream.
         blame(uid, || op.on_watermark(w, next))?;
-        // What fired found what was there before this watermark.
-        if let Some(state) = &self.state {
-            state.watermark(&self.uid, w);
-        }
         if Op::HOLDS_SIGNALS {
             self.op.hold(HeldSignal::Watermark(w));
             return self.release();
+        }
+        // What fired found what was there before this watermark.
+        if let Some(state) = &self.state {
+            state.watermark(&self.uid, w);
         }
         self.op.sides().map_or(Ok(()), |s| s.watermark(w))?;
         self.next.watermark(w)

@@ -1,5 +1,6 @@
 //! Checkpoints of whole jobs: what a failure, a stop and another process leave of them
 //! (over 400 lines: one job, and each thing that may happen to it).
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -237,7 +238,7 @@ impl Operator<i64> for Tables {
         for (name, counts) in &mut self.open {
             let count = counts.get_or_insert_with(key_hash(&1u64), &1, || 0)?;
             *count += 1;
-            self.told.lock().unwrap().insert((*name).to_owned(), *count);
+            self.told.lock().expect("no operator panics").insert((*name).to_owned(), *count);
         }
         out.emit(r)
     }
@@ -255,7 +256,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl std::io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
+        self.0.lock().expect("no logger panics").extend_from_slice(bytes);
         Ok(bytes.len())
     }
     fn flush(&mut self) -> std::io::Result<()> {
@@ -356,7 +357,7 @@ impl Sink<i64> for Shows {
             return Err(TaskError::external("the disk is away"));
         }
         let rows: Vec<i64> = serde_json::from_value(prepared)?;
-        self.shown.lock().unwrap().extend(rows);
+        self.shown.lock().expect("no sink panics").extend(rows);
         Ok(())
     }
 }

@@ -117,14 +117,24 @@ fn bare(brokers: &str, n: u64) -> anyhow::Result<Counted> {
 
 pub(crate) fn run(scale: Scale) -> anyhow::Result<Comparison> {
     let n = if scale.smoke { 2_000 } else { RECORDS };
-    let kafka = KafkaConfig::embedded()?;
+    let what = "in-process broker, 24 partitions of JSON → decode → key_by → count per key → sink";
+    compare(&KafkaConfig::embedded()?, n, scale, what)
+}
+
+/// The same job and the same loop over `n` records that are in `kafka` by then.
+pub(crate) fn compare(
+    kafka: &KafkaConfig,
+    n: u64,
+    scale: Scale,
+    what: &'static str,
+) -> anyhow::Result<Comparison> {
     kafka.create_topic(TOPIC, PARTITIONS)?;
     let shop = Shop { users: 10_000, ..Shop::default() };
     let fill = Job::named("fill").parallelism(1);
     // In turn, so that every partition holds the same and none overflows.
     fill.source("events", behaviours_of(shop, 7, Some(n)))
         .source_time(Watermarks::monotonic())
-        .sink("topic", KafkaSink::json(&kafka, TOPIC));
+        .sink("topic", KafkaSink::json(kafka, TOPIC));
     fill.start()?.wait()?;
     let brokers = kafka.broker_list().to_owned();
     let mut counts: HashMap<u64, u64> = HashMap::new();
@@ -137,9 +147,9 @@ pub(crate) fn run(scale: Scale) -> anyhow::Result<Comparison> {
         ensure!(sum == expected, "sum {sum}, expected {expected}");
         Ok(Some(took))
     };
-    let rounds = alternate(scale.rounds, || check(weir(&kafka, n)?), || check(bare(&brokers, n)?))?;
+    let rounds = alternate(scale.rounds, || check(weir(kafka, n)?), || check(bare(&brokers, n)?))?;
     Ok(Comparison {
-        what: "in-process broker, 24 partitions of JSON → decode → key_by → count per key → sink",
+        what,
         baseline: "bare consumer",
         records: n,
         rounds,

@@ -1,5 +1,6 @@
 //! `make bench`: each benchmark checks its result, compares with a baseline in the same run, and prints a table and JSON.
 
+mod broker;
 mod checkpointed;
 mod cli;
 mod exchange;
@@ -18,6 +19,9 @@ fn main() -> ExitCode {
     cli::run(&[
         ("exchange", exchange::run),
         ("kafka", kafka::run),
+        ("broker-source", broker::source),
+        ("broker-exactly-once", broker::exactly_once),
+        ("broker-latency", broker::latency),
         ("count", checkpointed::count),
         ("checkpoints", checkpointed::every_second),
         ("tumbling-memory-100k", tumbling::memory),

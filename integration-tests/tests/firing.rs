@@ -1,10 +1,11 @@
-//! A window with very many keys ends: barriers pass between its results, within a time, and memory does not double.
+//! A window with very many keys ends, or very many timers are due: barriers pass between what is given, within a time, and memory does not
+//! double. With `WEIR_SOAK=1` there are a million of them, and the figures are those of `docs/benchmarks.md`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use common::SOON;
@@ -12,9 +13,8 @@ use weir_connectors::generator::Generator;
 use weir_connectors::random::Random;
 use weir_engine::prelude::*;
 use weir_engine::testkit::{NullSink, until};
-use weir_engine::{Barrier, Operator, OperatorInfo};
+use weir_engine::{Barrier, KeyedStream, Operator, OperatorInfo, Pipe, Stream};
 use weir_operators::prelude::*;
-use weir_operators::window::Window;
 use weir_state::store::Snapshot;
 
 fn soak() -> bool {
@@ -33,13 +33,13 @@ struct Watch {
     cx: Option<OperatorContext>,
 }
 
-impl Operator<WindowResult<u64, u64>> for Watch {
-    type Out = WindowResult<u64, u64>;
+impl<T: Data> Operator<T> for Watch {
+    type Out = T;
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.cx = Some(cx.clone());
         Ok(())
     }
-    fn process(&mut self, result: Record<Self::Out>, out: &mut impl Collector<Self::Out>) -> Result<()> {
+    fn process(&mut self, result: Record<T>, out: &mut impl Collector<T>) -> Result<()> {
         let passed = self.passed.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(cx) = self.cx.as_ref().filter(|_| passed.is_multiple_of(1_000) && !self.pause.is_zero()) {
             cx.wait(self.pause)?;
@@ -61,8 +61,9 @@ fn resident() -> u64 {
 
 /// One day has all the keys, again and again until a checkpoint has been taken of them; then one key comes as fast as it can, so that
 /// channels are full when the barrier sets out.
-fn serves_barriers_in_the_middle<W: Window<u64, u64>>(
-    window: W,
+fn serves_barriers_in_the_middle<R: Data, P: Pipe<Out = R>>(
+    name: &str,
+    operator: impl FnOnce(KeyedStream<u64, u64>) -> Stream<R, P>,
     backend: StateBackend,
     keys: u64,
     pause: Duration,
@@ -84,13 +85,11 @@ fn serves_barriers_in_the_middle<W: Window<u64, u64>>(
         let more = i - since.fetch_min(i, Ordering::Relaxed).min(i);
         (keys, EventTime(DAY + (more / 10_000) as i64))
     };
-    job.source("keys", Generator::new(1, None, make))
+    let keyed = job
+        .source("keys", Generator::new(1, None, make))
         .source_time(Watermarks::bounded(Duration::from_millis(1)))
-        .key_by("by-key", |key| *key)
-        .window(window)
-        .aggregate("daily", count())
-        .transform(OperatorInfo::stateless("watch"), watch.clone())
-        .sink("out", NullSink);
+        .key_by("by-key", |key| *key);
+    operator(keyed).transform(OperatorInfo::stateless("watch"), watch.clone()).sink("out", NullSink);
     let running = job.start().unwrap();
     let passed = || watch.passed.load(Ordering::Relaxed);
     let read = || running.tasks().iter().map(|task| task.records_in).max().unwrap_or(0);
@@ -110,12 +109,15 @@ fn serves_barriers_in_the_middle<W: Window<u64, u64>>(
             held.push((when - asked, at));
         }
     }
+    let longest = held.iter().map(|(held, _)| *held).max().unwrap_or_default();
     println!(
-        "{}, {keys} keys: barriers waited {held:.1?} after so many results; {before} bytes before, {most} at most",
-        W::NAME
+        "{name}, {keys} keys: {} barriers came in the middle, and waited {longest:.1?} at most ({held:.1?} after so many results); {} MiB \
+         before, {} MiB at most",
+        held.len(),
+        before >> 20,
+        most >> 20
     );
     assert!(!held.is_empty(), "no barrier came between two results");
-    let longest = held.iter().map(|(held, _)| *held).max().unwrap();
     assert!(longest <= limit, "a barrier waited {longest:?}");
     assert!(most <= before * 2, "{before} bytes before, {most} while it was given");
     assert_eq!(passed(), keys, "each once, and nothing of the day that goes on");
@@ -124,16 +126,86 @@ fn serves_barriers_in_the_middle<W: Window<u64, u64>>(
 }
 
 /// The short form says that barriers pass at all; how long they wait is measured on a quiet machine, with the long one.
-#[test]
-fn a_barrier_passes_between_the_results_of_a_window() {
-    let backend = [StateBackend::memory as fn() -> StateBackend, StateBackend::rocksdb];
+fn in_the_middle<R: Data, P: Pipe<Out = R>>(
+    name: &str,
+    operator: impl Fn(KeyedStream<u64, u64>) -> Stream<R, P>,
+) {
+    // What is resident is the whole process's.
+    static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+    let _alone = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (keys, pause, limit) = match soak() {
         true => (1_000_000, Duration::ZERO, Duration::from_millis(100)),
-        false => (200_000, Duration::from_millis(2), Duration::from_secs(2)),
+        false => (200_000, Duration::from_millis(2), Duration::from_secs(60)),
     };
-    let day = Tumbling::of(days(1));
-    for backend in backend {
-        serves_barriers_in_the_middle(day, backend(), keys, pause, limit);
-        serves_barriers_in_the_middle(day.allow_lateness(days(1)), backend(), keys, pause, limit);
+    for (on, backend) in
+        [("memory", StateBackend::memory as fn() -> StateBackend), ("RocksDB", StateBackend::rocksdb)]
+    {
+        serves_barriers_in_the_middle(&format!("{name} on {on}"), &operator, backend(), keys, pause, limit);
     }
+}
+
+#[test]
+fn a_barrier_passes_between_the_results_of_a_window() {
+    in_the_middle("tumbling", |keyed| keyed.window(Tumbling::of(days(1))).aggregate("daily", count()));
+}
+
+#[test]
+fn a_barrier_passes_between_the_results_of_a_window_that_allows_lateness() {
+    let window = || Tumbling::of(days(1)).allow_lateness(days(1));
+    in_the_middle("tumbling, lenient", |keyed| keyed.window(window()).aggregate("daily", count()));
+}
+
+#[test]
+fn a_barrier_passes_between_the_results_of_a_window_that_slides() {
+    let window = || Sliding::of(days(2)).every(days(1));
+    in_the_middle("sliding", |keyed| keyed.window(window()).aggregate("two-days", count()));
+}
+
+#[test]
+fn a_barrier_passes_between_the_results_of_a_window_that_cumulates() {
+    let window = || Cumulate::of(days(2)).every(days(1));
+    in_the_middle("cumulating", |keyed| keyed.window(window()).aggregate("two-days", count()));
+}
+
+#[test]
+fn a_barrier_passes_between_sessions() {
+    let window = || Session::gap(hours(1));
+    in_the_middle("sessions", |keyed| keyed.window(window()).aggregate("visits", count()));
+}
+
+/// Counts the records of a key, and tells at the end of the day.
+#[derive(Clone)]
+struct Daily;
+
+impl ProcessFunction<u64, u64> for Daily {
+    type Out = (u64, u64);
+    type State = u64;
+    fn process(
+        &mut self,
+        record: Record<u64>,
+        cx: &mut KeyedContext<'_, u64, u64>,
+        _: &mut impl Collector<(u64, u64)>,
+    ) -> Result<()> {
+        let count = cx.state()?;
+        *count += 1;
+        if *count == 1 && record.time.0 < DAY {
+            cx.set_timer(EventTime(DAY - 1));
+        }
+        Ok(())
+    }
+    fn on_timer(
+        &mut self,
+        time: EventTime,
+        cx: &mut KeyedContext<'_, u64, u64>,
+        out: &mut impl Collector<(u64, u64)>,
+    ) -> Result<()> {
+        let count = *cx.state()?;
+        cx.clear_state();
+        out.emit(Record::new((*cx.key(), count), time))
+    }
+}
+
+#[test]
+fn a_barrier_passes_between_timers() {
+    in_the_middle("timers", |keyed| keyed.process("daily", Daily));
 }

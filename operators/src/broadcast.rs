@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use weir_engine::{
-    Barrier, BroadcastStream, Collector, Data, Either, EndKind, EventTime, Key, Keyed, Operator,
+    Barrier, BroadcastStream, Collector, Data, Either, EndKind, EventTime, HeldSignal, Key, Keyed, Operator,
     OperatorContext, OperatorInfo, Pipe, Record, Result, SignalPort, Stream, Watermark,
 };
 use weir_state::schema::Schema;
@@ -423,12 +423,15 @@ impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> Operator<Ei
     for KeyedBroadcast<K, In, R, F>
 {
     type Out = F::Out;
+    const HOLDS_SIGNALS: bool = true;
+    const RELEASES_BETWEEN_BATCHES: bool = true;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.inner.open(cx)
     }
 
     fn prefetch(&mut self, batch: &[Record<Either<Keyed<K, In>, R>>]) -> Result<()> {
+        self.inner.comes(batch.len());
         self.inner.prefetch_keys(batch.iter().filter_map(|record| match &record.value {
             Either::Left(keyed) => Some((keyed.hash, &keyed.key)),
             Either::Right(_) => None,
@@ -445,6 +448,8 @@ impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> Operator<Ei
         match value {
             Either::Left(value) => self.inner.process(Record { value, time }, out),
             Either::Right(value) => {
+                // What event time has reached goes by the rules that there were.
+                self.inner.finish(out)?;
                 let Ruled { function, rules, .. } = self.inner.function();
                 let rules = rules.0.as_mut().ok_or_else(rules::not_open)?;
                 function.rule(Record { value, time }, rules.change(), out)
@@ -466,6 +471,19 @@ impl<K: Key, In: Data, R: Data, F: KeyedBroadcastFunction<K, In, R>> Operator<Ei
 
     fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<F::Out>) -> Result<()> {
         self.inner.on_watermark(watermark, out)
+    }
+
+    fn hold(&mut self, signal: HeldSignal) {
+        self.inner.hold(signal);
+    }
+
+    #[inline]
+    fn release(&mut self, out: &mut impl Collector<F::Out>) -> Result<Option<HeldSignal>> {
+        self.inner.release(out)
+    }
+
+    fn has_more(&self) -> bool {
+        self.inner.has_more()
     }
 
     fn snapshot(&mut self, barrier: Barrier, into: &mut Snapshot) -> Result<()> {

@@ -2,12 +2,14 @@
 // HOT: by the clock, one probe per record; in event-time order what the buffer costs, and one probe.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_engine::{Collector, EventTime, Key, Record, Result};
+use weir_engine::{Collector, EventTime, Key, Keyed, Operator, Record, Result, SideSlot};
 
 use crate::aggregate::Kept;
-use crate::ordered::{InOrder, LineContext, Peers, wake};
+use crate::argument::{ArgumentError, positive_ms};
+use crate::ordered::{InOrder, LineContext, Ordered, Peers, Timely, wake};
 use crate::process::{KeyedContext, ProcessFunction};
 
 /// Which record of a run is given.
@@ -54,6 +56,31 @@ pub enum Keep {
     First,
     /// The last record of each run.
     Last,
+}
+
+impl Keep {
+    /// The operator behind [`deduplicate`](crate::prelude::PerKeyOps::deduplicate): what a test drives by hand.
+    ///
+    /// # Errors
+    /// `t` is no whole, positive number of milliseconds.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::{Keyed, SideSlot, testkit::OpHarness};
+    /// let mut harness = OpHarness::new(Keep::Last.operator::<u64, i64>(seconds(1), SideSlot::default()).unwrap())?;
+    /// # let keyed = |value: i64| Keyed { hash: weir_state::key_hash(&7u64), key: 7u64, value };
+    /// harness.batch([(keyed(2), 900), (keyed(1), 0), (keyed(3), 1_000)])?;
+    /// harness.watermark(999)?;
+    /// assert_eq!(harness.take_values(), [2]);
+    /// # Ok::<(), weir_engine::TaskError>(())
+    /// ```
+    pub fn operator<K: Key, T: Kept>(
+        self,
+        t: Duration,
+        late: SideSlot<T>,
+    ) -> std::result::Result<impl Operator<Keyed<K, T>, Out = T>, ArgumentError> {
+        Ok(Timely::new(Ordered::new(Runs::new(self, positive_ms("t", t)?)), late))
+    }
 }
 
 /// The open run of a key.

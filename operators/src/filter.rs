@@ -5,9 +5,29 @@ use std::fmt;
 
 use weir_engine::{Collector, Data, Operator, Record, Result};
 
-/// The operator behind [`filter`](crate::prelude::StreamOps::filter). Stateless.
+/// The operator behind [`filter`](crate::prelude::StreamOps::filter): it passes on the records of whose values a predicate is true.
+///
+/// *State*: none, so there is nothing to forget. *Order*: as records come. *Late records* are records like others.
+///
+/// # Examples
+/// A test drives it by hand:
+/// ```
+/// # use weir_engine::testkit::OpHarness;
+/// let mut harness = OpHarness::new(weir_operators::Filter::new(|n: &i64| *n > 0))?;
+/// harness.watermark(5)?;
+/// harness.batch([(21, 3), (-1, 6)])?;
+/// assert_eq!(harness.take_values(), [21], "late, and a record like others");
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
 #[derive(Clone)]
-pub struct Filter<F>(pub(crate) F);
+pub struct Filter<F>(F);
+
+impl<F> Filter<F> {
+    /// The operator that calls `f`.
+    pub fn new(f: F) -> Self {
+        Filter(f)
+    }
+}
 
 impl<F> fmt::Debug for Filter<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,9 +5,29 @@ use std::fmt;
 
 use weir_engine::{Collector, Data, Operator, Record, Result};
 
-/// The operator behind [`flat_map`](crate::prelude::StreamOps::flat_map). Stateless.
+/// The operator behind [`flat_map`](crate::prelude::StreamOps::flat_map): it gives each of the values that a function makes of one, with the record's time.
+///
+/// *State*: none, so there is nothing to forget. *Order*: as records come. *Late records* are records like others.
+///
+/// # Examples
+/// A test drives it by hand:
+/// ```
+/// # use weir_engine::testkit::OpHarness;
+/// let mut harness = OpHarness::new(weir_operators::FlatMap::new(|text: String| text.chars().collect::<Vec<_>>()))?;
+/// harness.watermark(5)?;
+/// harness.send("ab".to_owned(), 3)?;
+/// assert_eq!(harness.take_values(), ['a', 'b'], "late, and a record like others");
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
 #[derive(Clone)]
-pub struct FlatMap<F>(pub(crate) F);
+pub struct FlatMap<F>(F);
+
+impl<F> FlatMap<F> {
+    /// The operator that calls `f`.
+    pub fn new(f: F) -> Self {
+        FlatMap(f)
+    }
+}
 
 impl<F> fmt::Debug for FlatMap<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,9 +5,29 @@ use std::fmt;
 
 use weir_engine::{Collector, Data, Operator, Record, Result};
 
-/// The operator behind [`inspect`](crate::prelude::StreamOps::inspect). Stateless.
+/// The operator behind [`inspect`](crate::prelude::StreamOps::inspect): it lets a function look at each value and passes the record on.
+///
+/// *State*: none, so there is nothing to forget. *Order*: as records come. *Late records* are records like others.
+///
+/// # Examples
+/// A test drives it by hand:
+/// ```
+/// # use weir_engine::testkit::OpHarness;
+/// let mut harness = OpHarness::new(weir_operators::Inspect::new(|n: &i64| assert!(*n > 0)))?;
+/// harness.watermark(5)?;
+/// harness.send(21, 3)?;
+/// assert_eq!(harness.take_values(), [21], "late, and a record like others");
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
 #[derive(Clone)]
-pub struct Inspect<F>(pub(crate) F);
+pub struct Inspect<F>(F);
+
+impl<F> Inspect<F> {
+    /// The operator that calls `f`.
+    pub fn new(f: F) -> Self {
+        Inspect(f)
+    }
+}
 
 impl<F> fmt::Debug for Inspect<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

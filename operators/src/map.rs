@@ -5,9 +5,29 @@ use std::fmt;
 
 use weir_engine::{Collector, Data, Operator, Record, Result};
 
-/// The operator behind [`map`](crate::prelude::StreamOps::map). Stateless.
+/// The operator behind [`map`](crate::prelude::StreamOps::map): it gives what a function makes of each value, with the record's time.
+///
+/// *State*: none, so there is nothing to forget. *Order*: as records come. *Late records* are records like others.
+///
+/// # Examples
+/// A test drives it by hand:
+/// ```
+/// # use weir_engine::testkit::OpHarness;
+/// let mut harness = OpHarness::new(weir_operators::Map::new(|n: i64| n * 2))?;
+/// harness.watermark(5)?;
+/// harness.send(21, 3)?;
+/// assert_eq!(harness.take_values(), [42], "late, and a record like others");
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
 #[derive(Clone)]
-pub struct Map<F>(pub(crate) F);
+pub struct Map<F>(F);
+
+impl<F> Map<F> {
+    /// The operator that calls `f`.
+    pub fn new(f: F) -> Self {
+        Map(f)
+    }
+}
 
 impl<F> fmt::Debug for Map<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

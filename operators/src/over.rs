@@ -6,11 +6,11 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_engine::{Collector, Data, EventTime, Key, Record, Result};
+use weir_engine::{Collector, Data, EventTime, Key, Keyed, Operator, Record, Result, SideSlot};
 
 use crate::aggregate::{Aggregate, Kept};
 use crate::argument::{ArgumentError, positive_ms, whole_ms};
-use crate::ordered::{Fifo, InOrder, LineContext, Peers, Span, wake};
+use crate::ordered::{Fifo, InOrder, LineContext, Ordered, Peers, Span, Timely, wake};
 use crate::process::NamedState;
 
 /// The frame of an OVER aggregate: which records of its key a record is seen with.
@@ -79,6 +79,34 @@ impl Over {
     pub fn forget_after(mut self, silence: Duration) -> Self {
         self.forget_after = Some(silence);
         self
+    }
+
+    /// The operator behind [`over`](crate::prelude::PerKeyOps::over): what a test drives by hand.
+    ///
+    /// # Errors
+    /// The frame cannot be.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::{Keyed, SideSlot, testkit::OpHarness};
+    /// let over = Over::rows(2).operator::<u64, _, _>(sum(|n: &i64| *n), SideSlot::default()).unwrap();
+    /// let mut harness = OpHarness::new(over)?;
+    /// # let keyed = |value: i64| Keyed { hash: weir_state::key_hash(&7u64), key: 7u64, value };
+    /// harness.batch([(keyed(4), 30), (keyed(1), 10), (keyed(2), 20)])?;
+    /// harness.watermark(30)?;
+    /// let sums: Vec<_> = harness.take_values().iter().map(|over| over.value).collect();
+    /// assert_eq!(sums, [1, 3, 6], "in the order of their times");
+    /// # Ok::<(), weir_engine::TaskError>(())
+    /// ```
+    pub fn operator<K: Key, T: Kept, A: Aggregate<T>>(
+        &self,
+        aggregate: A,
+        late: SideSlot<T>,
+    ) -> std::result::Result<
+        impl Operator<Keyed<K, T>, Out = OverResult<K, T, A::Out>> + use<K, T, A>,
+        ArgumentError,
+    > {
+        Ok(Timely::new(Ordered::new(OverFrames::<K, T, A>::new(self.check()?, aggregate)), late))
     }
 
     pub(crate) fn check(&self) -> std::result::Result<Bounds, ArgumentError> {

@@ -6,11 +6,11 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_engine::{Collector, Data, EventTime, Key, Record, Result};
+use weir_engine::{Collector, Data, EventTime, Key, Keyed, Operator, Record, Result, SideSlot};
 
 use crate::aggregate::Kept;
 use crate::argument::{ArgumentError, positive_ms};
-use crate::ordered::{Fifo, InOrder, LineContext, Peers, Span, wake};
+use crate::ordered::{Fifo, InOrder, LineContext, Ordered, Peers, Span, Timely, wake};
 use crate::process::NamedState;
 
 /// How a pattern begins: the condition of its first record.
@@ -109,6 +109,32 @@ impl<T: Data, A, B> Pattern<T, A, B> {
     pub fn unless<C: Fn(&T) -> bool + Clone + Send + 'static>(self, c: C) -> Pattern<T, A, B, C> {
         let Pattern { begin, follow, within, negated, .. } = self;
         Pattern { begin, follow, unless: Some(c), within, negated, _in: PhantomData }
+    }
+}
+
+impl<T: Kept, A: Condition<T>, B: Condition<T>, C: Condition<T>> Pattern<T, A, B, C> {
+    /// The operator behind [`detect`](crate::prelude::PerKeyOps::detect): what a test drives by hand.
+    ///
+    /// # Errors
+    /// The time is no whole, positive number of milliseconds.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::{Keyed, SideSlot, testkit::OpHarness};
+    /// let rise = Pattern::begin(|n: &i64| *n < 10).followed_by(|n| *n > 20, seconds(1));
+    /// let mut harness = OpHarness::new(rise.operator::<u64>(SideSlot::default()).unwrap())?;
+    /// # let keyed = |value: i64| Keyed { hash: weir_state::key_hash(&7u64), key: 7u64, value };
+    /// harness.batch([(keyed(30), 400), (keyed(5), 0), (keyed(40), 500)])?;
+    /// harness.watermark(500)?;
+    /// assert_eq!(harness.take().len(), 1);
+    /// # Ok::<(), weir_engine::TaskError>(())
+    /// ```
+    pub fn operator<K: Key>(
+        self,
+        late: SideSlot<T>,
+    ) -> std::result::Result<impl Operator<Keyed<K, T>, Out = Found<K, T>>, ArgumentError> {
+        let within = self.check()?;
+        Ok(Timely::new(Ordered::new(Detect::new(self, within)), late))
     }
 }
 

@@ -28,9 +28,9 @@ pub use crate::process::{
 pub use crate::profile::{BadUpdates, ProfileTarget, RejectedUpdate};
 pub use crate::top_n::{Top, TopN};
 pub use crate::window::{
-    Calendar, CountWindow, Cumulate, Firing, Global, InWindow, LatestOps, Pane, Session, Sliding, TimeWindow,
-    Timing, Tumbling, WindowFunction, WindowOps, WindowProcessOps, WindowResult, WindowResults, days, hours,
-    minutes, seconds,
+    Calendar, CountWindow, Cumulate, Firing, Global, InWindow, LatestOps, Pane, Session, SessionFunction,
+    SessionProcessOps, Sliding, TimeWindow, Timing, Tumbling, WindowFunction, WindowOps, WindowProcessOps,
+    WindowResult, WindowResults, days, hours, minutes, seconds,
 };
 
 pub use weir_state::schema::Schema;
@@ -127,14 +127,14 @@ impl<T: Data, P: Pipe<Out = T>> StreamOps<T, P> for Stream<T, P> {
     where
         F: FnMut(T) -> U + Clone + Send + 'static,
     {
-        self.transform(OperatorInfo::stateless("map"), Map(f))
+        self.transform(OperatorInfo::stateless("map"), Map::new(f))
     }
 
     fn filter<F>(self, f: F) -> Stream<T, Then<P, T, Filter<F>>>
     where
         F: FnMut(&T) -> bool + Clone + Send + 'static,
     {
-        self.transform(OperatorInfo::stateless("filter").takes_back(true), Filter(f))
+        self.transform(OperatorInfo::stateless("filter").takes_back(true), Filter::new(f))
     }
 
     fn flat_map<I, F>(self, f: F) -> Stream<I::Item, Then<P, T, FlatMap<F>>>
@@ -142,14 +142,14 @@ impl<T: Data, P: Pipe<Out = T>> StreamOps<T, P> for Stream<T, P> {
         I: IntoIterator<Item: Data>,
         F: FnMut(T) -> I + Clone + Send + 'static,
     {
-        self.transform(OperatorInfo::stateless("flat_map").takes_back(true), FlatMap(f))
+        self.transform(OperatorInfo::stateless("flat_map").takes_back(true), FlatMap::new(f))
     }
 
     fn inspect<F>(self, f: F) -> Stream<T, Then<P, T, Inspect<F>>>
     where
         F: FnMut(&T) + Clone + Send + 'static,
     {
-        self.transform(OperatorInfo::stateless("inspect"), Inspect(f))
+        self.transform(OperatorInfo::stateless("inspect"), Inspect::new(f))
     }
 
     fn settled(self) -> Stream<T, Then<P, T, Settled>> {

@@ -1,35 +1,23 @@
-//! `process`: user code with states per key and timers, all of it kept at checkpoints
-//! (over 400 lines: most of it says to users what holds).
-// HOT: at most one probe of the state table per record. No allocation, lock, log or clock of its own.
+//! `process`: user code with states per key and timers, all of it kept at checkpoints.
 
 mod collections;
 mod context;
 mod folds;
+mod operator;
 mod states;
 mod tags;
 
-use std::fmt;
-use std::marker::PhantomData;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use weir_engine::{
-    Barrier, Collector, Counter, Data, EndKind, EventTime, Key, KeyHash, Keyed, Operator, OperatorContext,
-    Record, Result, SignalPort, TaskError, Watermark,
-};
+use weir_engine::{Collector, Data, EventTime, Key, Keyed, OperatorContext, Record, Result};
 use weir_state::schema::Schema;
-use weir_state::store::Snapshot;
 #[cfg(doc)]
 use weir_state::ttl::Ttl;
-
-use crate::kept_with;
-use crate::opened::Opened;
-use crate::timers::Due;
-use context::{By, Kept};
 
 pub use collections::{List, Map};
 pub use context::KeyedContext;
 pub use folds::{Aggregating, Reducing};
+pub use operator::Process;
 pub use states::{
     AggregatingState, ListState, MapState, Named, NamedState, ReducingState, Value, ValueState,
 };
@@ -275,218 +263,6 @@ pub trait ProcessFunction<K: Key, In: Data>: Clone + Send + 'static {
     ) -> Result<()> {
         let _ = (time_ms, cx, out);
         Ok(())
-    }
-}
-
-/// The operator behind [`process`](crate::prelude::KeyedOps::process).
-///
-/// *State*: one `F::State` per key, in the table `state`, until it is cleared; the states with names in tables of these; in
-/// memory as far as the job's budget for state reaches. Timers in the tables `timers` and `processing_timers`, all of them in memory: about 64 bytes and the key
-/// each, and 24 bytes and the key for each change since the last checkpoint. A checkpoint writes what changed since the
-/// one before.
-pub struct Process<K, In: Data, F: ProcessFunction<K, In>>
-where
-    K: Key,
-{
-    function: F,
-    kept: Opened<Kept<K, F::State>>,
-    cx: Opened<OperatorContext>,
-    refused: Counter,
-    has_tags: bool,
-    _in: PhantomData<fn(In)>,
-}
-
-/// How many timers fire before the states get to make room for more.
-const FIRED_AT_ONCE: usize = 1_024;
-
-impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
-    /// The operator that runs `function`: what `process` adds to a stream, and what a test of it drives by hand.
-    pub fn new(function: F) -> Self {
-        Process {
-            function,
-            kept: Opened(None),
-            cx: Opened(None),
-            refused: Counter::default(),
-            has_tags: false,
-            _in: PhantomData,
-        }
-    }
-
-    /// The function, as it runs.
-    #[inline]
-    pub(crate) fn function(&mut self) -> &mut F {
-        &mut self.function
-    }
-
-    /// Fetches what is kept of these keys, but what the function alone knows of.
-    pub(crate) fn prefetch_keys<'a>(
-        &mut self,
-        keys: impl Iterator<Item = (KeyHash, &'a K)> + Clone,
-    ) -> Result<()> {
-        self.kept()?.prefetch(keys.clone())?;
-        let mut states = self.function.states();
-        if !states.is_empty() {
-            let keys: Vec<_> = keys.collect();
-            states.iter_mut().try_for_each(|state| state.prefetch(&keys))?;
-        }
-        Ok(())
-    }
-
-    /// Fires the timers that are due by `now`.
-    fn fire(&mut self, by: By, now: i64, out: &mut impl Collector<F::Out>) -> Result<()> {
-        self.kept()?.timers(by).advance(now);
-        let mut fired = 0;
-        while let Some(due) = self.kept()?.timers(by).next_due() {
-            if fired % FIRED_AT_ONCE == 0 {
-                // A million may be due at once, and none of them may reach a channel, which would hear it too.
-                self.cx.0.as_ref().ok_or_else(not_open)?.not_cancelled()?;
-                self.upkeep()?;
-                self.prefetch_due(by, &due)?;
-            }
-            fired += 1;
-            let Some(kept) = &mut self.kept.0 else { return Err(not_open()) };
-            let mut cx = KeyedContext::new(&due.key, due.hash, kept);
-            match by {
-                By::EventTime => {
-                    cx.time_passes(due.time);
-                    self.function.on_timer(due.time, &mut cx, out)?;
-                }
-                By::ProcessingTime => self.function.on_processing_timer(due.time.0, &mut cx, out)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Fetches what is kept of a key whose timer fires, and of those that come next.
-    fn prefetch_due(&mut self, by: By, due: &Due<K>) -> Result<()> {
-        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        let mut states = self.function.states();
-        if !kept.has_state() && states.is_empty() {
-            return Ok(());
-        }
-        let soon = kept.timers(by).soon_due(FIRED_AT_ONCE - 1).map(|(hash, key)| (hash, key.clone()));
-        let keys: Vec<(KeyHash, K)> = [(due.hash, due.key.clone())].into_iter().chain(soon).collect();
-        let keys: Vec<(KeyHash, &K)> = keys.iter().map(|(hash, key)| (*hash, key)).collect();
-        kept.prefetch(keys.iter().copied())?;
-        states.iter_mut().try_for_each(|state| state.prefetch(&keys))
-    }
-
-    /// Lets every state take back what was frozen, and make room.
-    fn upkeep(&mut self) -> Result<()> {
-        self.kept()?.batch_end()?;
-        self.function.states().into_iter().try_for_each(|state| state.batch_end())
-    }
-
-    /// What is to be done now and then: the upkeep of the states, and firing by the job's clock.
-    fn now_and_then(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
-        self.upkeep()?;
-        // Nobody asks what time it is while there is nothing to wait for.
-        match self.kept()?.processing_time_due() {
-            Some(now) => self.fire(By::ProcessingTime, now, out),
-            None => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn kept(&mut self) -> Result<&mut Kept<K, F::State>> {
-        self.kept.0.as_mut().ok_or_else(not_open)
-    }
-}
-
-#[cold]
-fn not_open() -> TaskError {
-    TaskError::internal("a process function was used before it was open")
-}
-
-impl<K: Key, In: Data, F: ProcessFunction<K, In>> Clone for Process<K, In, F> {
-    fn clone(&self) -> Self {
-        Process::new(self.function.clone())
-    }
-}
-
-impl<K: Key, In: Data, F: ProcessFunction<K, In>> fmt::Debug for Process<K, In, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Process({:?})", self.kept)
-    }
-}
-
-impl<K: Key, In: Data, F: ProcessFunction<K, In>> Operator<Keyed<K, In>> for Process<K, In, F> {
-    type Out = F::Out;
-
-    fn open(&mut self, cx: &OperatorContext) -> Result<()> {
-        self.refused = cx.counter("timers_refused");
-        self.cx = Opened(Some(cx.clone()));
-        self.kept = Opened(Some(Kept::open(cx, self.function.schema())?));
-        let needed = self.function.kept_with();
-        if !needed.is_empty() && cx.is_restored() && self.kept()?.holds_any()? {
-            kept_with::check(&needed, cx)?;
-        }
-        let store = cx.store()?;
-        self.function.states().into_iter().try_for_each(|state| state.open(&store))?;
-        for tag in self.function.tags() {
-            tag.open(cx);
-            self.has_tags = true;
-        }
-        self.function.open(cx)
-    }
-
-    fn prefetch(&mut self, batch: &[Record<Keyed<K, In>>]) -> Result<()> {
-        self.prefetch_keys(batch.iter().map(|r| (r.value.hash, &r.value.key)))?;
-        self.function.prefetch(batch)
-    }
-
-    #[inline]
-    fn process(&mut self, record: Record<Keyed<K, In>>, out: &mut impl Collector<F::Out>) -> Result<()> {
-        let Record { value: Keyed { hash, key, value }, time } = record;
-        let Some(kept) = &mut self.kept.0 else { return Err(not_open()) };
-        self.function.process(Record { value, time }, &mut KeyedContext::new(&key, hash, kept), out)
-    }
-
-    fn on_batch_end(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
-        self.now_and_then(out)
-    }
-
-    fn on_quiet(&mut self, out: &mut impl Collector<F::Out>) -> Result<()> {
-        self.now_and_then(out)
-    }
-
-    fn wakes_at(&self) -> Option<i64> {
-        self.kept.0.as_ref().and_then(Kept::first_processing_timer)
-    }
-
-    fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<F::Out>) -> Result<()> {
-        // After a restore event time first comes to where it was: what it reached there has fired.
-        if self.kept()?.event_time_reaches(watermark) {
-            self.fire(By::EventTime, watermark.0, out)?;
-            // With what expires by this watermark.
-            self.kept()?.event_time_has_reached(watermark);
-            self.upkeep()?;
-        }
-        Ok(())
-    }
-
-    fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
-        kept_with::keep(&self.function.kept_with(), into);
-        self.kept()?.freeze(into)?;
-        self.function.states().into_iter().try_for_each(|state| state.freeze(into))
-    }
-
-    fn on_end(&mut self, _: EndKind, _: &mut impl Collector<F::Out>) -> Result<()> {
-        let kept = self.kept()?;
-        let (refused, subtask) = (kept.timers(By::EventTime).refused(), kept.subtask);
-        if refused > 0 {
-            self.refused.add(refused);
-            tracing::warn!(
-                refused,
-                subtask,
-                "timers were set while the last watermark fired: they will never fire"
-            );
-        }
-        Ok(())
-    }
-
-    fn sides(&mut self) -> Option<&mut dyn SignalPort> {
-        if self.has_tags { Some(self) } else { None }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use serde::Deserialize;
+use weir_engine::EndKind;
 use weir_engine::testkit::OpHarness;
 use weir_state::key_hash;
 

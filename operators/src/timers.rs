@@ -1,23 +1,27 @@
 //! Timers of the keys of one subtask, by one clock: unique per time and key, fired in order, kept in the operator's state.
 //!
 //! Timers fire in the order of their times; those of one time in the order in which they were set. What is set while
-//! timers fire is due in the same advance only if it is later than the one that is firing: so an advance always ends. The
-//! rest waits for the next. While the last watermark fires, nothing can be set at all.
+//! timers fire is due in the same advance only if it is later than the one that is firing, and what is set between two parts of
+//! an advance only if it is later than the clock: so an advance always ends. The rest waits apart for the next, so that nobody looks at it
+//! meanwhile. While the last watermark fires, nothing can be set at all.
 //!
-//! All of them are in memory: about 64 bytes and the key each. From the first barrier on what changes is noted for the
-//! next one: 24 bytes and the key for each timer set since the last, and that much for each older one that has fired. Timers
+//! All of them are in memory: about 100 bytes and the key for a key's only one, 60 for each further. From the first barrier on what changes is
+//! noted for the next one: 24 bytes and the key for each timer set since the last, and that much for each older one that has fired. Timers
 //! that were set and fired between two barriers leave nothing behind.
 
 mod changes;
+mod line;
 
 use std::collections::BTreeMap;
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use weir_engine::{EventTime, Key, KeyHash, Result, Watermark};
 use weir_state::KEY_GROUPS;
 use weir_state::store::{Snapshot, Store};
 
 use changes::{Changes, Table};
+use line::Line;
 
 /// When a timer fires, and which of that time it is: by the order in which they were set, then by key group, which tells
 /// apart what two subtasks had set before one took over from both.
@@ -38,30 +42,22 @@ pub(crate) struct Due<K> {
     pub(crate) key: K,
 }
 
-/// An advance of the clock under way.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    until: i64,
-    /// The timer fired last.
-    last: Option<Place>,
-    /// Timers of the time that is firing with this number or a higher one were set too late for this round.
-    limit: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    hash: u64,
-    place: Place,
-}
-
 pub(crate) struct Timers<K> {
-    queue: BTreeMap<Place, (KeyHash, K)>,
-    /// Finds a timer by time and key. Holds no keys: the queue does.
-    marks: HashTable<Mark>,
+    /// Those that may fire, in order.
+    queue: BTreeMap<Place, KeyHash>,
+    /// Those that were set too late for the advance under way.
+    late: BTreeMap<Place, KeyHash>,
+    /// The keys, each with its timers.
+    lines: HashTable<Line<K>>,
     /// The number of the next timer, without a group.
     next: u64,
     groups: u16,
-    round: Option<Round>,
+    /// Where the clock stands, from [`reach`](Self::reach) to [`rest`](Self::rest).
+    reached: Option<i64>,
+    /// Which may fire now.
+    until: i64,
+    /// The time of the timer that fires.
+    firing: Option<i64>,
     closed: bool,
     refused: u64,
     /// Timers with lower numbers were there at the last barrier.
@@ -75,10 +71,13 @@ impl<K> Default for Timers<K> {
     fn default() -> Self {
         Timers {
             queue: BTreeMap::new(),
-            marks: HashTable::new(),
+            late: BTreeMap::new(),
+            lines: HashTable::new(),
             next: 0,
             groups: KEY_GROUPS,
-            round: None,
+            reached: None,
+            until: i64::MIN,
+            firing: None,
             closed: false,
             refused: 0,
             frozen: 0,
@@ -86,12 +85,6 @@ impl<K> Default for Timers<K> {
             table: None,
         }
     }
-}
-
-/// Spreads the times of one key: an odd multiple is a bijection in every low bit and reaches the high ones.
-#[inline]
-fn mark_hash(hash: KeyHash, time: i64) -> u64 {
-    hash.in_group() ^ (time as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 impl<K: Key> Timers<K> {
@@ -108,17 +101,27 @@ impl<K: Key> Timers<K> {
         if !kept.is_empty() {
             timers.changes = Some(Changes::default());
         }
-        timers.marks.reserve(kept.len(), |mark| mark.hash);
-        for (place, (hash, _)) in &kept {
-            let mark = Mark { hash: mark_hash(*hash, place.time), place: *place };
-            timers.marks.insert_unique(mark.hash, mark, |mark| mark.hash);
+        for (place, (hash, key)) in &kept {
             timers.next = timers.next.max((place.number >> GROUP_BITS) + 1);
+            timers.add_to_line(*hash, key, *place, false);
         }
         // A timer that is set from now on comes after all of its time, whoever had set them.
         timers.frozen = timers.next << GROUP_BITS;
-        timers.queue = kept.into_iter().collect();
+        timers.queue = kept.into_iter().map(|(place, (hash, _))| (place, hash)).collect();
         timers.table = Some(table);
         Ok(timers)
+    }
+
+    /// False when the key has a timer of that time already.
+    fn add_to_line(&mut self, hash: KeyHash, key: &K, place: Place, late: bool) -> bool {
+        let same = |line: &Line<K>| line.is_of(hash, key);
+        match self.lines.entry(hash.in_group(), same, |line| line.hash.in_group()) {
+            Entry::Occupied(line) => line.into_mut().add(place, late),
+            Entry::Vacant(room) => {
+                room.insert(Line::new(hash, key.clone())).into_mut().add(place, late);
+                true
+            }
+        }
     }
 
     /// Sets a timer; setting it again changes nothing.
@@ -127,31 +130,32 @@ impl<K: Key> Timers<K> {
             self.refused += 1;
             return;
         }
-        let wanted = mark_hash(hash, time.0);
-        let queue = &self.queue;
-        let same = |m: &Mark| m.place.time == time.0 && queue.get(&m.place).is_some_and(|(_, k)| k == key);
-        if self.marks.find(wanted, same).is_some() {
-            return;
-        }
+        let late = self.reached.is_some_and(|reached| time.0 <= self.firing.unwrap_or(reached));
         let number = self.next << GROUP_BITS | u64::from(hash.group(self.groups).0);
         let place = Place { time: time.0, number };
+        if !self.add_to_line(hash, key, place, late) {
+            return;
+        }
         self.next += 1;
-        self.marks.insert_unique(wanted, Mark { hash: wanted, place }, |m| m.hash);
         if let Some(changes) = &mut self.changes {
             changes.set(place, key.clone());
         }
-        self.queue.insert(place, (hash, key.clone()));
+        let queue = if late { &mut self.late } else { &mut self.queue };
+        queue.insert(place, hash);
     }
 
     /// Takes a timer back, if it is set.
     pub(crate) fn delete(&mut self, hash: KeyHash, key: &K, time: EventTime) {
-        let queue = &self.queue;
-        let same = |m: &Mark| m.place.time == time.0 && queue.get(&m.place).is_some_and(|(_, k)| k == key);
-        if let Ok(entry) = self.marks.find_entry(mark_hash(hash, time.0), same) {
-            let (mark, _) = entry.remove();
-            self.queue.remove(&mark.place);
-            self.note_gone(mark.place, key);
+        let same = |line: &Line<K>| line.is_of(hash, key);
+        let Ok(mut entry) = self.lines.find_entry(hash.in_group(), same) else { return };
+        let Some(place) = entry.get_mut().take_at(time.0) else { return };
+        if entry.get().is_empty() {
+            entry.remove();
         }
+        if self.queue.remove(&place).is_none() {
+            self.late.remove(&place);
+        }
+        self.note_gone(place, key);
     }
 
     fn note_gone(&mut self, place: Place, key: &K) {
@@ -163,57 +167,91 @@ impl<K: Key> Timers<K> {
         }
     }
 
-    /// The clock stands at `until`: `next_due` now gives what is due, until there is none.
-    pub(crate) fn advance(&mut self, until: i64) {
-        self.round = Some(Round { until, last: None, limit: self.next << GROUP_BITS });
+    /// The clock stands at `until`, or further if it did: what was set too late for the advance before is in time for this one.
+    pub(crate) fn reach(&mut self, until: i64) {
+        self.promote();
+        self.reached = Some(self.reached.map_or(until, |reached| reached.max(until)));
+    }
+
+    /// What is due by `until` may fire: from now on `next_due` gives it.
+    pub(crate) fn fire_until(&mut self, until: i64) {
+        self.until = until;
         self.closed = until == Watermark::MAX.0;
     }
 
-    /// True from `advance` until `next_due` has given all that is due.
+    /// From `reach` until `rest`.
+    #[inline]
     pub(crate) fn is_advancing(&self) -> bool {
-        self.round.is_some()
+        self.reached.is_some()
     }
 
-    /// The next timer at or before the time to which the clock has advanced. It is no longer set.
-    pub(crate) fn next_due(&mut self) -> Option<Due<K>> {
-        let round = self.round.as_mut()?;
-        let place = match round.last {
-            None => self.queue.keys().next().copied(),
-            Some(last @ Place { time, .. }) => {
-                let late = Place { time, number: round.limit };
-                let of_this_time = self.queue.range(Place { number: last.number + 1, ..last }..late).next();
-                // A round may begin at the end of time, and then there is no later one.
-                let later = || self.queue.range(Place { time: time.checked_add(1)?, number: 0 }..).next();
-                of_this_time.or_else(later).map(|(place, _)| *place)
+    /// No timer fires just now, though there may be more to fire in this advance.
+    pub(crate) fn pause(&mut self) {
+        self.firing = None;
+    }
+
+    /// All that the clock has reached has fired. What is set from now on waits for the next advance, whatever its time.
+    pub(crate) fn rest(&mut self) {
+        (self.reached, self.firing) = (None, None);
+        self.promote();
+    }
+
+    fn promote(&mut self) {
+        for (place, hash) in std::mem::take(&mut self.late) {
+            let same = |line: &Line<K>| line.hash == hash && line.has(place);
+            if let Some(line) = self.lines.find_mut(hash.in_group(), same) {
+                line.promote(place);
             }
-        };
-        let Some(place) = place.filter(|place| place.time <= round.until) else {
-            self.round = None;
-            return None;
-        };
-        if round.last.is_none_or(|last| last.time != place.time) {
-            round.limit = self.next << GROUP_BITS;
+            self.queue.insert(place, hash);
         }
-        round.last = Some(place);
-        let (hash, key) = self.queue.remove(&place)?;
-        if let Ok(entry) = self.marks.find_entry(mark_hash(hash, place.time), |m| m.place == place) {
-            entry.remove();
-        }
+    }
+
+    /// The next timer of those that may fire. It is no longer set.
+    pub(crate) fn next_due(&mut self) -> Option<Due<K>> {
+        self.firing = None;
+        let first = self.queue.first_entry().filter(|first| first.key().time <= self.until)?;
+        let (place, hash) = first.remove_entry();
+        self.fires(place, hash)
+    }
+
+    /// The next timer of a key that is due by `until`. It is no longer set.
+    pub(crate) fn next_due_of(&mut self, hash: KeyHash, key: &K, until: i64) -> Option<Due<K>> {
+        self.firing = None;
+        let line = self.lines.find(hash.in_group(), |line| line.is_of(hash, key))?;
+        let place = line.first().filter(|place| place.time <= until)?;
+        self.queue.remove(&place);
+        self.fires(place, hash)
+    }
+
+    /// It is out of the queue.
+    fn fires(&mut self, place: Place, hash: KeyHash) -> Option<Due<K>> {
+        let same = |line: &Line<K>| line.hash == hash && line.has(place);
+        let mut entry = self.lines.find_entry(hash.in_group(), same).ok()?;
+        entry.get_mut().take(place);
+        let key = if entry.get().is_empty() { entry.remove().0.key } else { entry.get().key.clone() };
         self.note_gone(place, &key);
+        self.firing = Some(place.time);
         Some(Due { time: EventTime(place.time), hash, key })
     }
 
     /// The keys of timers that are soon to be given by `next_due`, `most` at most: a hint, to fetch what is kept of them.
     pub(crate) fn soon_due(&self, most: usize) -> impl Iterator<Item = (KeyHash, &K)> {
-        let until = self.round.map(|round| round.until);
-        (self.queue.iter().take(most))
-            .take_while(move |(place, _)| until.is_some_and(|until| place.time <= until))
-            .map(|(_, (hash, key))| (*hash, key))
+        let until = self.until;
+        let due = self.queue.iter().take(most).take_while(move |(place, _)| place.time <= until);
+        due.filter_map(|(place, hash)| {
+            let same = |line: &Line<K>| line.hash == *hash && line.has(*place);
+            self.lines.find(hash.in_group(), same).map(|line| (*hash, &line.key))
+        })
+    }
+
+    /// There is one of those that may fire.
+    pub(crate) fn has_due(&self) -> bool {
+        self.first().is_some_and(|first| first <= self.until)
     }
 
     /// The time of the timer that is due first.
     pub(crate) fn first(&self) -> Option<i64> {
-        self.queue.keys().next().map(|place| place.time)
+        self.queue.first_key_value().map(|(place, _)| place.time)
     }
 
     /// Adds to the snapshot what changed since the last barrier. Cheap, but for the first barrier of a job's life: that one
@@ -225,7 +263,9 @@ impl<K: Key> Timers<K> {
             Some(changes) => std::mem::take(changes),
             none => {
                 *none = Some(Changes::default());
-                Changes::all(self.queue.iter().map(|(place, (_, key))| (*place, key.clone())))
+                let timers =
+                    self.lines.iter().flat_map(|line| line.each().map(move |at| (at, line.key.clone())));
+                Changes::all(timers)
             }
         };
         table.freeze(changes, into);
@@ -234,7 +274,7 @@ impl<K: Key> Timers<K> {
     /// How many timers are set.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.queue.len()
+        self.queue.len() + self.late.len()
     }
 
     /// How many could not be set any more because the last watermark was firing.

@@ -9,8 +9,11 @@ fn set(timers: &mut Timers<u64>, key: u64, time: i64) {
 }
 
 fn fire(timers: &mut Timers<u64>, watermark: i64) -> Vec<(i64, u64)> {
-    timers.advance(watermark);
-    std::iter::from_fn(|| timers.next_due()).map(|due| (due.time.0, due.key)).collect()
+    timers.reach(watermark);
+    timers.fire_until(watermark);
+    let fired = std::iter::from_fn(|| timers.next_due()).map(|due| (due.time.0, due.key)).collect();
+    timers.rest();
+    fired
 }
 
 #[test]
@@ -22,7 +25,7 @@ fn fire_up_to_and_including_the_watermark_in_order_of_time_then_of_setting() {
     assert_eq!(fire(&mut timers, 10), [(-5, 3), (10, 2), (10, 1)]);
     assert_eq!(fire(&mut timers, 10), []);
     assert_eq!(fire(&mut timers, 11), [(11, 1)]);
-    assert_eq!((timers.len(), timers.marks.len()), (0, 0));
+    assert_eq!((timers.len(), timers.lines.len()), (0, 0));
 }
 
 #[test]
@@ -38,17 +41,46 @@ fn a_timer_that_sets_itself_again_does_not_hold_an_advance_for_ever() {
     let mut timers = Timers::default();
     set(&mut timers, 1, 10);
     set(&mut timers, 2, 10);
-    timers.advance(30);
+    timers.reach(30);
+    timers.fire_until(30);
     let mut fired = Vec::new();
     while let Some(due) = timers.next_due() {
         fired.push((due.time.0, due.key));
         set(&mut timers, due.key, due.time.0); // at its own time: waits
         set(&mut timers, due.key, due.time.0 + 10); // later: still due
     }
+    timers.rest();
     assert_eq!(fired, [(10, 1), (10, 2), (20, 1), (20, 2), (30, 1), (30, 2)]);
     let mut left = fire(&mut timers, 30);
     left.sort_unstable();
     assert_eq!(left, [(10, 1), (10, 2), (20, 1), (20, 2), (30, 1), (30, 2)]);
+}
+
+#[test]
+fn what_is_set_between_two_parts_waits_for_the_next_advance_unless_it_is_later_than_the_clock() {
+    let mut timers = Timers::default();
+    (1..=4).for_each(|key| set(&mut timers, key, key as i64));
+    timers.reach(10);
+    timers.fire_until(10);
+    assert_eq!(timers.next_due().map(|due| due.key), Some(1));
+    timers.pause();
+    // A hot key sets and takes back what has come too late.
+    for _ in 0..3 {
+        [3, 5, 9, 20].iter().for_each(|time| set(&mut timers, 7, *time));
+        timers.delete(key_hash(&7), &7, EventTime(9));
+        set(&mut timers, 4, 4);
+    }
+    // The turn of a key is before the others'.
+    assert_eq!(timers.next_due_of(key_hash(&3), &3, 10).map(|due| due.time.0), Some(3));
+    assert_eq!(timers.next_due_of(key_hash(&3), &3, 10), None);
+    assert_eq!(timers.next_due_of(key_hash(&7), &7, 10), None, "they are late");
+    let rest: Vec<_> = std::iter::from_fn(|| timers.next_due()).map(|due| due.key).collect();
+    assert_eq!((rest, timers.has_due(), timers.len()), (vec![2, 4], false, 3));
+    timers.rest();
+    assert_eq!(timers.first(), Some(3));
+    assert_eq!(fire(&mut timers, 11), [(3, 7), (5, 7)]);
+    assert_eq!(fire(&mut timers, 20), [(20, 7)]);
+    assert_eq!((timers.len(), timers.lines.len()), (0, 0));
 }
 
 #[test]
@@ -57,7 +89,8 @@ fn the_last_watermark_fires_what_is_set_and_refuses_more() {
     set(&mut timers, 1, i64::MAX);
     set(&mut timers, 1, 5);
     set(&mut timers, 1, i64::MIN);
-    timers.advance(i64::MAX);
+    timers.reach(i64::MAX);
+    timers.fire_until(i64::MAX);
     let mut fired = Vec::new();
     while let Some(due) = timers.next_due() {
         fired.push(due.time.0);
@@ -115,7 +148,8 @@ proptest! {
                 }
             }
             prop_assert_eq!(timers.len(), model.len());
-            prop_assert_eq!(timers.marks.len(), model.len());
+            let keys: std::collections::BTreeSet<u64> = model.iter().map(|timer| timer.1).collect();
+            prop_assert_eq!(timers.lines.len(), keys.len());
         }
     }
 }

@@ -6,12 +6,12 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::{Deserialize, Serialize};
-use weir_engine::{Collector, Data, Key, Record, Result};
+use weir_engine::{Collector, Data, Key, Keyed, Operator, Record, Result};
 use weir_state::ttl::Ttl;
 
 use crate::aggregate::{Kept, Score, is_comparable, rank};
 use crate::argument::ArgumentError;
-use crate::process::{KeyedContext, NamedState, ProcessFunction, ValueState};
+use crate::process::{KeyedContext, NamedState, Process, ProcessFunction, ValueState};
 
 /// How many records a key's top list has, and what counts as one.
 ///
@@ -69,6 +69,34 @@ impl<T, I> Top<T, I> {
     #[must_use]
     pub fn ttl(self, ttl: impl Into<Option<Ttl>>) -> Self {
         Top { ttl: ttl.into(), ..self }
+    }
+
+    /// The operator behind [`top_n`](crate::prelude::PerKeyOps::top_n): what a test drives by hand.
+    ///
+    /// # Errors
+    /// The list has no room.
+    ///
+    /// ```
+    /// # use weir_operators::prelude::*;
+    /// # use weir_engine::{Keyed, testkit::OpHarness};
+    /// let mut harness = OpHarness::new(Top::of(1).operator::<u64, _, (), _>(|n: &i64| *n).unwrap())?;
+    /// # let keyed = |value: i64| Keyed { hash: weir_state::key_hash(&7u64), key: 7u64, value };
+    /// harness.batch([(keyed(3), 0), (keyed(1), 0), (keyed(5), 0)])?;
+    /// let tops: Vec<_> = harness.take_values().into_iter().map(|best| best.top).collect();
+    /// assert_eq!(tops, [[3], [5]]);
+    /// # Ok::<(), weir_engine::TaskError>(())
+    /// ```
+    pub fn operator<K: Key, V: Score, Id: Kept + Eq, F>(
+        self,
+        score: F,
+    ) -> std::result::Result<impl Operator<Keyed<K, T>, Out = TopN<K, T>>, ArgumentError>
+    where
+        T: Kept,
+        I: Fn(&T) -> Id + Clone + Send + 'static,
+        F: Fn(&T) -> V + Clone + Send + 'static,
+    {
+        self.check()?;
+        Ok(Process::new(TopLists::<K, T, V, Id, I, F>::new(self, score)))
     }
 
     pub(crate) fn check(&self) -> std::result::Result<(), ArgumentError> {

@@ -43,7 +43,7 @@ pub enum StateError {
         what: String,
     },
     /// Bytes of a table could not be made or read.
-    #[error("operator '{uid}', table '{table}': cannot {doing}")]
+    #[error("operator '{uid}', table '{table}': cannot {doing}{}", if_the_type_changed(doing))]
     Codec {
         /// The operator.
         uid: String,
@@ -96,6 +96,16 @@ pub enum StateError {
         /// The operator.
         uid: String,
     },
+}
+
+/// What to do about bytes that cannot be read: they passed their checksum, so they are another type's.
+fn if_the_type_changed(doing: &str) -> &'static str {
+    if doing.starts_with("decode a value") {
+        "; if the type has changed since the checkpoint, give it a new version with Schema::after, or where the operator takes no \
+         schema give it another uid and drop the state of this one"
+    } else {
+        ""
+    }
 }
 
 impl StateError {

@@ -26,6 +26,7 @@ use super::admin;
 use super::client::who;
 use super::config::KafkaConfig;
 use super::topic;
+use super::writer::SinkClient;
 
 /// The list in a checkpoint that holds what sinks prepared.
 pub(super) const PREPARED: &str = "prepared";
@@ -115,7 +116,15 @@ impl ExactlyOnce {
             );
         }
         let control = self.control();
-        if !admin::create_topic(config, &control, 1, CONTROL, &who(cx))? {
+        let made = match admin::create_topic(config, &control, 1, CONTROL, &who(cx)) {
+            Ok(made) => made,
+            // Who may not create topics may use one that was made for them.
+            Err(e) => {
+                SinkClient::find(config, &control, None, false, &mut false, cx).map_err(|_| e)?;
+                false
+            }
+        };
+        if !made {
             keeps_markers(config, &control, cx)?;
         }
         let line = Line::new(config, topic, &control, &format!("weir-{}", self.name), cx)?;

@@ -14,6 +14,8 @@ use super::client::ClientLog;
 
 /// How long a source that has ended waits until its last commit has arrived.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it tries to commit these again.
+const COMMITS: u32 = 5;
 /// The most checkpoints whose offsets are kept until somebody says what became of them; one is in flight at a time.
 const KEPT: usize = 16;
 
@@ -134,7 +136,7 @@ impl Group {
         let mut group = Group::default();
         group.tell(consumer, partitions.clone(), offsets, MARK);
         if let Some(patience) = patience {
-            group.arrive(consumer, || partitions.clone(), patience);
+            group.arrive(consumer, || partitions.clone(), patience, 0);
         }
     }
 
@@ -172,20 +174,23 @@ impl Group {
             self.commit(consumer, partitions(), owed);
             drop(consumer.poll(Duration::from_millis(100)));
         }
-        self.arrive(consumer, partitions, deadline.saturating_duration_since(Instant::now()));
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.arrive(consumer, partitions, left, COMMITS);
     }
 
+    /// Waits until the last commit has arrived. When one is refused meanwhile, which may have been an earlier one, asks so often again.
     fn arrive<'a, I: Iterator<Item = (&'a str, i32)>>(
-        &self,
+        &mut self,
         consumer: &BaseConsumer<ClientLog>,
         partitions: impl Fn() -> I,
         patience: Duration,
+        mut again: u32,
     ) {
         if self.asked.is_empty() || !self.owed.is_empty() {
             return;
         }
         let deadline = Instant::now() + patience;
-        let refused = consumer.context().not_committed();
+        let mut refused = consumer.context().not_committed();
         loop {
             // Lets the client say what it has to say; what it has read is nobody's any more.
             drop(consumer.poll(Duration::from_millis(1)));
@@ -198,7 +203,14 @@ impl Group {
             };
             match known {
                 Ok(known) if has(&known) => return,
-                _ if consumer.context().not_committed() > refused => return,
+                _ if consumer.context().not_committed() > refused => {
+                    if again == 0 {
+                        return;
+                    }
+                    (again, refused) = (again - 1, consumer.context().not_committed());
+                    let (offsets, with) = (self.asked.clone(), format!("{LIFE}{}", self.life));
+                    self.tell(consumer, partitions(), offsets, &with);
+                }
                 Err(e) if left.is_zero() => return consumer.context().commit_failed(&e.to_string()),
                 Ok(_) if left.is_zero() => {
                     return consumer.context().commit_failed("the last commit has not arrived in time");

@@ -21,7 +21,9 @@ use crate::memory::{MemoryBudget, Metered, Share};
 /// What all databases of the job share, as planned, and measured as long as the answer is kept.
 pub(super) fn resources(memory: &MemoryBudget) -> (Resources, [Metered; 2]) {
     let plan = memory.plan();
-    let resources = Resources::new(plan.block_cache_bytes(), plan.write_buffer_bytes());
+    crate::memory::raise_files();
+    let resources = Resources::new(plan.block_cache_bytes(), plan.write_buffer_bytes())
+        .open_files(plan.open_files_per_database());
     let (of_blocks, of_buffers) = (resources.clone(), resources.clone());
     let metered = [
         memory.meter(Share::BlockCache, move || of_blocks.used().0),

@@ -16,6 +16,8 @@ pub(crate) struct Surroundings {
     pub(crate) memory: Limit,
     /// How many threads it may have.
     pub(crate) threads: Option<Limit>,
+    /// How many files it may open.
+    pub(crate) files: Option<Limit>,
     /// Cores.
     pub(crate) cores: u64,
     /// What the process has resident now.
@@ -43,6 +45,7 @@ impl Surroundings {
         Surroundings {
             memory: limit::memory(&limit::file),
             threads: limit::threads(&limit::file),
+            files: limit::files(&limit::file),
             cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
             resident_bytes: now.resident_bytes,
             running: now.threads,
@@ -97,6 +100,7 @@ pub(crate) fn ask(
         below: Some(here.memory.clone()).filter(|there_is| there_is.amount < limit.amount),
         limit,
         max_threads: config.max_threads.map(Limit::set).or_else(|| here.threads.clone()),
+        max_files: here.files.clone(),
         cores: here.cores,
         base_bytes: here.resident_bytes.max(BASE_AT_LEAST),
         channels: ChannelsAsk {

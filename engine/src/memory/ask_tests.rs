@@ -54,6 +54,7 @@ fn here() -> Surroundings {
     Surroundings {
         memory: Limit::set(4 << 30),
         threads: None,
+        files: None,
         cores: 2,
         resident_bytes: 7 * MIB,
         running: 2,

@@ -99,7 +99,18 @@ impl fmt::Display for MemoryPlan {
         }
         let max = self.ask.max_threads.as_ref();
         let of = max.map_or(String::new(), |max| format!(" of {} ({})", max.amount, max.origin));
-        write!(f, "  threads {}{of}: {}", self.ask.thread_count(), list_threads(&self.ask.threads))
+        write!(f, "  threads {}{of}: {}", self.ask.thread_count(), list_threads(&self.ask.threads))?;
+        match &self.ask.max_files {
+            Some(max) if self.ask.databases > 0 => {
+                let (amount, origin, databases) = (max.amount, &max.origin, self.ask.databases);
+                let (each, others) = (self.open_files_per_database(), self.ask.other_files());
+                write!(
+                    f,
+                    "\n  open files {amount} ({origin}): RocksDB, {databases} databases × {each}; {others} others"
+                )
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -17,6 +17,9 @@ pub enum MemoryError {
     /// More threads than there may be.
     #[error("{}", too_many_threads(.0))]
     Threads(Box<MemoryAsk>),
+    /// More files than may be open.
+    #[error("{}", too_many_files(.0))]
+    Files(Box<MemoryAsk>),
     /// A share is what it is.
     #[error(
         "{share} cannot be set in percent: set state caches, block cache, write buffers and index; the rest is headroom"
@@ -133,6 +136,19 @@ impl fmt::Display for Shortage {
         }
         write!(f, "to change: {}", self.advice().join("; "))
     }
+}
+
+fn too_many_files(ask: &MemoryAsk) -> String {
+    let max = ask.max_files.as_ref();
+    let (most, origin) = max.map_or((0, String::new()), |max| (max.amount, max.origin.to_string()));
+    let (databases, needed) = (ask.databases, ask.needed_files());
+    format!(
+        "job {:?} needs {needed} open files, {} of them for {databases} RocksDB databases, one per subtask with state, and there may be \
+         {most} ({origin}): raise the hard limit (ulimit -Hn; LimitNOFILE= of a systemd unit, --ulimit nofile= of a container), or \
+         lower Job::parallelism or that of operators with state",
+        ask.job,
+        needed - ask.other_files()
+    )
 }
 
 fn too_many_threads(ask: &MemoryAsk) -> String {

@@ -1,10 +1,11 @@
-//! How much memory this process may take, and how many threads: what is set, else the cgroup's limit, else what the machine has.
+//! How much memory this process may take, and how many threads and files: what is set, else the cgroup's limit, else what the machine has.
 //!
 //! Reading files is one closure, so every rule here is tested with the contents of files.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
 /// Where a limit came from.
@@ -21,6 +22,8 @@ pub enum LimitOrigin {
     },
     /// `ulimit -v`.
     AddressSpace,
+    /// `ulimit -n`, the hard one: up to there a process may raise its own.
+    OpenFiles,
     /// All the memory that the machine has.
     Physical,
     /// The system does not tell.
@@ -33,6 +36,7 @@ impl fmt::Display for LimitOrigin {
             LimitOrigin::Set => f.write_str("set by the job"),
             LimitOrigin::Cgroup { file } => write!(f, "the cgroup's {}", file.display()),
             LimitOrigin::AddressSpace => f.write_str("ulimit -v"),
+            LimitOrigin::OpenFiles => f.write_str("ulimit -n"),
             LimitOrigin::Physical => f.write_str("the machine's memory"),
             LimitOrigin::Assumed => f.write_str("assumed: this system does not tell"),
         }
@@ -42,7 +46,7 @@ impl fmt::Display for LimitOrigin {
 /// What a process may take of something, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Limit {
-    /// Bytes, or threads.
+    /// Bytes, threads, or files.
     pub amount: u64,
     /// Where it came from.
     pub origin: LimitOrigin,
@@ -90,6 +94,32 @@ pub(crate) fn memory(read: ReadFile<'_>) -> Limit {
 pub(crate) fn threads(read: ReadFile<'_>) -> Option<Limit> {
     let folders = cgroup_folders(read, "pids").into_iter();
     lowest(folders.filter_map(|(folder, _)| cgroup_limit(read, folder.join("pids.max"))).collect())
+}
+
+/// No kernel lets a process open more files unless it is told to.
+const MOST_FILES: u64 = 1 << 20;
+
+/// How many files this process may open: up to the hard limit it can [raise](raise_files) its own.
+pub(crate) fn files(read: ReadFile<'_>) -> Option<Limit> {
+    let limits = read(Path::new("/proc/self/limits"))?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let hard = line.split_whitespace().nth(1)?;
+    let amount = if hard == "unlimited" { MOST_FILES } else { hard.parse().ok()? };
+    Some(Limit { amount: amount.min(MOST_FILES), origin: LimitOrigin::OpenFiles })
+}
+
+/// Raises the limit of open files that this process is under to its hard one.
+pub(crate) fn raise_files() {
+    let now = getrlimit(Resource::Nofile);
+    let most = now.maximum.unwrap_or(MOST_FILES).min(MOST_FILES);
+    if now.current.is_none_or(|files| files >= most) {
+        return;
+    }
+    let raised = Rlimit { current: Some(most), ..now };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        let files = now.current;
+        tracing::warn!(%error, files, most, "the limit of open files cannot be raised: opening databases may fail");
+    }
 }
 
 /// The first of the lowest ones.

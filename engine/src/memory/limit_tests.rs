@@ -137,6 +137,30 @@ fn threads_are_limited_by_pids_max() {
     assert_eq!(threads(&machine(&[])), None);
 }
 
+#[test]
+fn files_are_limited_by_the_hard_ulimit() {
+    let text = |hard: &str| {
+        format!(
+            "Limit                     Soft Limit           Hard Limit           Units     \n\
+             Max open files            1024                 {hard:<20} files     \n"
+        )
+    };
+    let of = |hard: &str| files(&machine(&[("/proc/self/limits", &text(hard)[..])]));
+    let limit = |amount| Some(Limit { amount, origin: LimitOrigin::OpenFiles });
+    assert_eq!(of("524288"), limit(524_288));
+    assert_eq!(of("unlimited"), limit(1 << 20));
+    assert_eq!(files(&machine(&[])), None);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_limit_of_files_is_raised_as_far_as_it_goes() {
+    raise_files();
+    let now = getrlimit(Resource::Nofile).current;
+    let most = files(&file).map(|limit| limit.amount);
+    assert!(now.is_none() || now >= most, "{now:?} of {most:?}");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn this_machine_tells() {

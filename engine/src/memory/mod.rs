@@ -25,4 +25,5 @@ pub use share::Share;
 
 pub(crate) use ask::{Surroundings, ask, declared};
 pub(crate) use display::Bytes;
+pub(crate) use limit::raise_files;
 pub(crate) use outgrown::Outgrown;

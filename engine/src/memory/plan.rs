@@ -91,6 +91,8 @@ pub struct MemoryAsk {
     pub below: Option<Limit>,
     /// How many threads it may have, if anything says so.
     pub max_threads: Option<Limit>,
+    /// How many files it may have open, if anything says so.
+    pub max_files: Option<Limit>,
     /// Processor cores.
     pub cores: u64,
     /// The program and what it holds before the job starts.
@@ -117,6 +119,13 @@ const PERCENTS: [(Share, u64); 4] =
 /// The others may not take more percent than this: beyond it there is no room for what nobody can plan.
 pub(super) const MOST_PERCENT: u64 = 95;
 
+/// What a database keeps open of its files at least, and at most: beyond that it opens them anew.
+const FILES: [u64; 2] = [32, 256];
+/// What it has open beside them: its log, manifest and lock, and while it is restored what it is read from.
+const FILES_BESIDE: u64 = 32;
+/// What the program has open, and what a task may: sockets, input, output, an upload.
+const OTHER_FILES: [u64; 2] = [128, 8];
+
 /// More tasks than this for each core are worth a warning.
 pub(crate) const TASKS_PER_CORE: u64 = 4;
 
@@ -129,6 +138,16 @@ impl MemoryAsk {
     /// Tasks of the job.
     pub fn task_count(&self) -> u64 {
         self.threads.iter().filter(|g| g.kind == ThreadKind::Task).map(|group| group.threads).sum()
+    }
+
+    /// Files that are open beside those of databases, as far as that can be planned.
+    pub fn other_files(&self) -> u64 {
+        OTHER_FILES[0] + self.task_count().saturating_mul(OTHER_FILES[1])
+    }
+
+    /// The files that must be allowed to be open; nobody asks for more than a system allows when there is no database.
+    pub fn needed_files(&self) -> u64 {
+        if self.databases == 0 { 0 } else { self.other_files() + self.databases * (FILES[0] + FILES_BESIDE) }
     }
 
     /// Resident bytes of all stacks.
@@ -220,6 +239,9 @@ impl MemoryPlan {
         if ask.max_threads.as_ref().is_some_and(|max| ask.thread_count() > max.amount) {
             return Err(MemoryError::Threads(Box::new(ask.clone())));
         }
+        if ask.max_files.as_ref().is_some_and(|max| ask.needed_files() > max.amount) {
+            return Err(MemoryError::Files(Box::new(ask.clone())));
+        }
         let too_small = || MemoryError::TooSmall(Box::new(Shortage { ask: ask.clone() }));
         let fixed = Share::ALL.into_iter().filter(|share| !Share::DIVIDED.contains(share));
         let mut shares: Vec<(Share, u64)> = fixed.map(|share| (share, ask.needs(share))).collect();
@@ -241,6 +263,7 @@ impl MemoryPlan {
             limit: Limit::set(u64::MAX),
             below: None,
             max_threads: None,
+            max_files: None,
             cores: 1,
             base_bytes: 0,
             channels: ChannelsAsk::default(),
@@ -272,6 +295,14 @@ impl MemoryPlan {
     /// RocksDB's write buffers, all databases together.
     pub fn write_buffer_bytes(&self) -> usize {
         whole(self.bytes(Share::WriteBuffers))
+    }
+
+    /// How many of its files a RocksDB database may keep open.
+    pub fn open_files_per_database(&self) -> usize {
+        let Some(max) = &self.ask.max_files else { return whole(FILES[1]) };
+        let all = max.amount.saturating_sub(self.ask.other_files());
+        let each = (all / self.ask.databases.max(1)).saturating_sub(FILES_BESIDE);
+        whole(each.clamp(FILES[0], FILES[1]))
     }
 
     /// What the profile index may take.

@@ -18,6 +18,7 @@ fn whole() -> MemoryAsk {
         limit: Limit::set(1024 * MIB),
         below: None,
         max_threads: None,
+        max_files: None,
         cores: 2,
         base_bytes: 40 * MIB,
         channels: ChannelsAsk { channels: 8, depth: 8, batch_records: 1024, record_bytes: 256 },
@@ -266,4 +267,27 @@ proptest! {
             Err(other) => prop_assert!(false, "{other}"),
         }
     }
+}
+
+#[test]
+fn databases_share_the_files_that_may_be_open() {
+    let with = |amount| {
+        let max = Limit { amount, origin: LimitOrigin::OpenFiles };
+        MemoryPlan::of(&MemoryAsk { max_files: Some(max), ..whole() })
+    };
+    // 128 of the program and 8 for each of 4 tasks; 6 databases, each with 32 beside those of its tables.
+    assert_eq!(with(1 << 20).expect("it fits").open_files_per_database(), 256);
+    assert_eq!(with(160 + 6 * (100 + 32)).expect("it fits").open_files_per_database(), 100);
+    assert_eq!(with(160 + 6 * 64).expect("it fits").open_files_per_database(), 32);
+    let text = with(1024).expect("it fits").to_string();
+    let last = text.lines().last().unwrap_or_default();
+    assert_eq!(last, "  open files 1024 (ulimit -n): RocksDB, 6 databases × 112; 160 others");
+    let error = with(160 + 6 * 64 - 1).expect_err("one too few").to_string();
+    assert!(
+        error.starts_with("job \"everything\" needs 544 open files, 384 of them for 6 RocksDB databases"),
+        "{error}"
+    );
+    assert!(error.contains("there may be 543 (ulimit -n): raise the hard limit"), "{error}");
+    let stateless = MemoryAsk { databases: 0, max_files: Some(Limit::set(64)), ..whole() };
+    assert!(MemoryPlan::of(&stateless).is_ok(), "nothing is planned for");
 }

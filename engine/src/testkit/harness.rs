@@ -191,6 +191,10 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
 
     /// A signal goes on, to the side outputs too.
     fn pass(&mut self, signal: HeldSignal) -> Result<()> {
+        if let HeldSignal::Watermark(watermark) = signal {
+            // What fired found what was there before it.
+            self.cx.task_context().state.watermark(self.cx.uid(), watermark);
+        }
         self.out.0.push(Given::Signal(signal));
         self.op.sides().map_or(Ok(()), |s| match signal {
             HeldSignal::Watermark(w) => s.watermark(w),
@@ -342,7 +346,6 @@ impl<In: Data, Op: Operator<In>> OpHarness<In, Op> {
     pub fn begin_watermark(&mut self, ms: i64) -> Result<()> {
         self.check.watermark(Watermark(ms));
         self.op.on_watermark(Watermark(ms), &mut self.out)?;
-        self.cx.task_context().state.watermark(self.cx.uid(), Watermark(ms));
         self.signal(HeldSignal::Watermark(Watermark(ms)))
     }
 

@@ -129,3 +129,103 @@ fn what_was_restored_is_forgotten_once_there_is_a_newer_checkpoint() {
     cancelled(&second);
     rig.finish(3);
 }
+
+/// Folders of this kind below this one.
+fn folders(below: &Path, kind: &str) -> usize {
+    let own = |path: &Path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(kind));
+    let entries = fs::read_dir(below).into_iter().flatten().flatten().map(|e| e.path());
+    let dirs = entries.filter(|path| path.is_dir());
+    dirs.map(|path| usize::from(own(&path)) + folders(&path, kind)).sum()
+}
+
+#[test]
+fn snapshots_that_are_given_up_leave_no_local_files() {
+    let (rig, faulty) = Rig::in_faulty("cuts");
+    let job = rig.job(2, None, 5_000.0, rig.checkpoints().every(Duration::from_secs(3_600))).start().unwrap();
+    until(&job, SOON, "records", || counted(&job) > 100);
+    job.checkpoint().unwrap();
+    faulty.inject(Call::Put, "shared/", Fault::Denied);
+    for _ in 0..5 {
+        let before = counted(&job);
+        until(&job, SOON, "records", || counted(&job) > before + 100);
+        job.checkpoint().unwrap_err();
+    }
+    faulty.heal();
+    // What the complete one left is there for a restart.
+    let left = || folders(&rig.at("state"), "cut-") == 2;
+    until(&job, SOON, "only those of the complete one", left);
+    job.savepoint("whole").unwrap();
+    until(&job, SOON, "none of the savepoint", left);
+    cancelled(&job);
+    rig.finish(2);
+}
+
+/// Cannot be opened once it has been.
+#[derive(Clone, Default)]
+struct OpensOnce(Arc<AtomicU64>);
+
+impl ProcessFunction<u64, (u64, u64)> for OpensOnce {
+    type Out = (u64, u64);
+    type State = u64;
+    fn open(&mut self, _: &OperatorContext) -> Result<()> {
+        match self.0.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok(()),
+            _ => Err(TaskError::external("not again")),
+        }
+    }
+    fn process(
+        &mut self,
+        record: Record<(u64, u64)>,
+        cx: &mut KeyedContext<'_, u64, u64>,
+        _: &mut impl Collector<(u64, u64)>,
+    ) -> Result<()> {
+        *cx.state()? += record.value.1;
+        if record.value.1 > 1_000 { Err(TaskError::external("for the first time")) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn lives_that_never_open_leave_no_local_files() {
+    let rig = Rig::in_folder("crash loop");
+    let again = RestartPolicy::FixedDelay { restarts: u32::MAX, delay: Duration::from_millis(1) };
+    let job = rig.empty_job(1, rig.checkpoints().every(Duration::from_secs(3_600))).restart(again);
+    let opens = OpensOnce::default();
+    job.source("numbers", numbers(None, 100_000.0, &rig.made))
+        .without_event_time()
+        .key_by("by-key", |(key, _)| *key)
+        .process(TOTALS, opens.clone())
+        .sink("out", NullSink);
+    let job = job.start().unwrap();
+    until(&job, SOON, "many lives", || opens.0.load(Ordering::SeqCst) > 12);
+    until(&job, SOON, "few folders", || folders(&rig.at("state"), "life-") <= 3);
+    job.cancel();
+    // It may fail once more before it hears that.
+    drop(job.wait_for(SOON).expect("it hears a cancel").unwrap_err());
+}
+
+#[test]
+fn two_jobs_of_one_name_in_one_folder_do_not_touch_each_others_files() {
+    let rig = Rig::in_folder("same name");
+    let job = |checkpoints: Checkpoints, out: &str| {
+        let job = rig.empty_job(2, checkpoints);
+        totals(&job, numbers(None, 5_000.0, &rig.made), &rig.at(out));
+        job.start().unwrap()
+    };
+    let elsewhere = Checkpoints::to(rig.at("elsewhere").display().to_string());
+    let first = job(rig.checkpoints(), "out");
+    let second = job(elsewhere.every(Duration::from_millis(20)), "out-2");
+    until_completed(&first, 3);
+    until_completed(&second, 3);
+    assert_eq!(folders(&rig.at("state"), "same_20_name"), 2);
+    // A clean end removes its own files and nobody else's.
+    cancelled(&second);
+    until_completed(&first, 3);
+    let failed = |job: &JobHandle| {
+        let all = job.checkpoints();
+        all.into_iter().filter(|c| matches!(c.outcome, weir_state::checkpoint::Outcome::Failed(_))).count()
+    };
+    assert_eq!((failed(&first), failed(&second)), (0, 0));
+    cancelled(&first);
+    assert_eq!(folders(&rig.at("state"), "same_20_name"), 0);
+    rig.finish(2);
+}

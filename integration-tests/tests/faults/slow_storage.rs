@@ -154,3 +154,55 @@ fn a_cancel_ends_a_restore_that_waits_for_the_storage() {
     faulty.heal();
     rig.finish(3);
 }
+
+#[test]
+fn a_savepoint_whose_files_stall_holds_no_checkpoint_up() {
+    let (rig, faulty) = Rig::in_faulty("slow savepoint");
+    let job = rig.job(2, None, RATE, rig.checkpoints()).start().unwrap();
+    until_completed(&job, 2);
+    // For longer than the test.
+    faulty.inject(Call::Put, "savepoints/", Fault::Delay(Duration::from_secs(3_600)));
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| job.savepoint("slow"));
+        let stalls =
+            || faulty.calls().iter().any(|(c, path)| *c == Call::Put && path.contains("savepoints/"));
+        until(&job, SOON, "the savepoint", stalls);
+        until_completed(&job, 5);
+        assert!(!asked.is_finished(), "it hangs");
+        // One that fails does not take it along, nor does it take turns with another that is refused.
+        faulty.inject_times(Call::Put, "shared/", Fault::Denied, 1);
+        let failed = |c: &AttemptRecord| matches!(c.outcome, Outcome::Failed(_));
+        until(&job, SOON, "one that fails", || job.checkpoints().iter().any(failed));
+        until_completed(&job, 2);
+        let again = job.savepoint("slow").unwrap_err();
+        assert!(again.contains("is being taken; choose another name"), "{again}");
+        assert!(!asked.is_finished(), "it still hangs");
+        cancelled(&job);
+        let why = asked.join().unwrap().unwrap_err();
+        assert!(why.contains("the attempt ended"), "{why}");
+    });
+    faulty.heal();
+    rig.finish(3);
+}
+
+#[test]
+fn a_job_that_is_being_stopped_with_a_savepoint_takes_no_second_order_to_stop() {
+    let (rig, faulty) = Rig::in_faulty("slow stop");
+    let job = rig.job(2, None, RATE, rig.checkpoints()).start().unwrap();
+    until_completed(&job, 2);
+    // For longer than the test.
+    faulty.inject(Call::Put, "savepoints/one/", Fault::Delay(Duration::from_secs(3_600)));
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| job.stop_with_savepoint("one"));
+        let stalls =
+            || faulty.calls().iter().any(|(c, path)| *c == Call::Put && path.contains("savepoints/one/"));
+        until(&job, SOON, "the savepoint", stalls);
+        let again = job.stop_with_savepoint("two").unwrap_err();
+        assert_eq!(again, "the job is being stopped with savepoint 'one' already");
+        cancelled(&job);
+        let why = asked.join().unwrap().unwrap_err();
+        assert!(why.contains("the attempt ended"), "{why}");
+    });
+    faulty.heal();
+    rig.finish(3);
+}

@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use crate::{mirror, profile};
+use crate::{mirror, profile, wide};
 
 /// What a child is to do: its presence makes a child of this program.
 const DO: &str = "WEIR_KAFKA_TEST";
@@ -26,6 +26,7 @@ fn as_a_child() {
     match told.split_first() {
         Some((&"mirror", told)) => mirror::child(told),
         Some((&"profile", told)) => profile::child(told),
+        Some((&"wide", told)) => wide::child(told),
         other => panic!("no such child: {other:?}"),
     }
 }

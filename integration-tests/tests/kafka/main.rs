@@ -19,6 +19,7 @@ mod reading;
 mod refusals;
 mod rig;
 mod transactions;
+mod wide;
 
 // The job of the main example, which is a binary: what is tested is that page itself.
 #[allow(dead_code, reason = "the example uses more of it")]

@@ -61,7 +61,7 @@ fn left(folder: &Path) -> (String, Vec<String>) {
 }
 
 fn ends(mut child: Child) -> bool {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + 5 * SOON;
     loop {
         match child.try_wait().unwrap() {
             Some(status) => return status.success(),

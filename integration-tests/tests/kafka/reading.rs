@@ -1,6 +1,6 @@
 //! What a source reads of a real broker, and what it tells the group.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
@@ -18,12 +18,12 @@ fn committed(topic: &str) -> (Option<i64>, i64) {
     let consumer: BaseConsumer = broker().client().set("group.id", "weir-in").create().unwrap();
     let mut asked = TopicPartitionList::new();
     asked.add_partition(topic, 0);
-    let answer = consumer.committed_offsets(asked, Duration::from_secs(30)).unwrap();
+    let answer = consumer.committed_offsets(asked, SOON).unwrap();
     let committed = match answer.elements()[0].offset() {
         Offset::Offset(offset) => Some(offset),
         _ => None,
     };
-    (committed, consumer.fetch_watermarks(topic, 0, Duration::from_secs(30)).unwrap().1)
+    (committed, consumer.fetch_watermarks(topic, 0, SOON).unwrap().1)
 }
 
 #[test]

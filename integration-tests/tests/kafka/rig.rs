@@ -37,7 +37,7 @@ pub(crate) fn broker() -> &'static RealBroker {
 
 pub(crate) fn kafka() -> KafkaConfig {
     KafkaConfig::brokers(broker().address())
-        .patience(Duration::from_secs(30))
+        .patience(Duration::from_secs(60))
         .set("reconnect.backoff.max.ms", "500")
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn committed(group: &str, topic: &str, partitions: i32) -> Vec<Option
     for partition in 0..partitions {
         asked.add_partition(topic, partition);
     }
-    let answer = consumer.committed_offsets(asked, Duration::from_secs(30)).unwrap();
+    let answer = consumer.committed_offsets(asked, SOON).unwrap();
     let of = |offset| if let Offset::Offset(offset) = offset { Some(offset) } else { None };
     answer.elements().iter().map(|element| of(element.offset())).collect()
 }
@@ -205,7 +205,7 @@ impl Rig {
     /// order in which they went in when `ordered`.
     pub(crate) fn assert_exact(&self, n: u64, what: &str) {
         // A broker answers a commit before the last readers may see what was committed.
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + SOON;
         let mut seen = read_committed(&self.topic, self.partitions);
         while (seen.len() as u64) < n && Instant::now() < deadline {
             std::thread::park_timeout(Duration::from_millis(50));

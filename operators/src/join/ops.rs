@@ -417,7 +417,7 @@ impl<K: Key, A: Kept, B: Kept, P: Pipe<Out = Keyed<K, Either<A, B>>>, W: Window<
         I: IntoIterator<Item: Data>,
         F: FnMut(CoGroup<K, A, B>) -> I + Clone + Send + 'static,
     {
-        let grouped = FlatMap(move |both| f(CoGroup::of(both)));
+        let grouped = FlatMap::new(move |both| f(CoGroup::of(both)));
         self.aggregate(uid, Sides::new()).transform(groups_of(uid), grouped)
     }
 
@@ -431,7 +431,7 @@ impl<K: Key, A: Kept, B: Kept, P: Pipe<Out = Keyed<K, Either<A, B>>>, W: Window<
         F: FnMut(CoGroup<K, A, B>) -> I + Clone + Send + 'static,
     {
         let (both, late) = self.aggregate_with_late(uid, Sides::new());
-        let grouped = FlatMap(move |both| f(CoGroup::of(both)));
+        let grouped = FlatMap::new(move |both| f(CoGroup::of(both)));
         (both.transform(groups_of(uid), grouped), late)
     }
 }

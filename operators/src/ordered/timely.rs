@@ -4,8 +4,8 @@
 use std::fmt;
 
 use weir_engine::{
-    Barrier, Closing, Collector, Data, EndKind, EventTime, Key, Keyed, Notice, Operator, OperatorContext,
-    Record, Result, SideSlot, SignalPort, Watermark,
+    Barrier, Closing, Collector, Data, EndKind, EventTime, HeldSignal, Key, Keyed, Notice, Operator,
+    OperatorContext, Record, Result, SideSlot, SignalPort, Watermark,
 };
 use weir_state::store::Snapshot;
 
@@ -56,6 +56,9 @@ impl<K: Key, T: Data, F: ProcessFunction<K, T>> fmt::Debug for Timely<K, T, F> {
 
 impl<K: Key, T: Data, F: ProcessFunction<K, T>> Operator<Keyed<K, T>> for Timely<K, T, F> {
     type Out = F::Out;
+    const HOLDS_SIGNALS: bool = <Process<K, T, F> as Operator<Keyed<K, T>>>::HOLDS_SIGNALS;
+    const RELEASES_BETWEEN_BATCHES: bool =
+        <Process<K, T, F> as Operator<Keyed<K, T>>>::RELEASES_BETWEEN_BATCHES;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.inner.open(cx)?;
@@ -94,6 +97,19 @@ impl<K: Key, T: Data, F: ProcessFunction<K, T>> Operator<Keyed<K, T>> for Timely
         // After a restore event time first comes to where it was.
         self.watermark = self.watermark.max(watermark);
         self.inner.on_watermark(watermark, out)
+    }
+
+    fn hold(&mut self, signal: HeldSignal) {
+        self.inner.hold(signal);
+    }
+
+    #[inline]
+    fn release(&mut self, out: &mut impl Collector<F::Out>) -> Result<Option<HeldSignal>> {
+        self.inner.release(out)
+    }
+
+    fn has_more(&self) -> bool {
+        self.inner.has_more()
     }
 
     fn snapshot(&mut self, barrier: Barrier, into: &mut Snapshot) -> Result<()> {

@@ -25,7 +25,10 @@ pub(super) struct Kept<K, S> {
     table: StateMap<K, S>,
     timers: Timers<K>,
     processing_timers: Timers<K>,
+    /// What user code sees.
     watermark: Watermark,
+    /// How far event time has come: while timers fire, the watermark that they fire by may be one before that.
+    reached: Watermark,
     clock: SharedClock,
     pub(super) subtask: usize,
 }
@@ -33,11 +36,13 @@ pub(super) struct Kept<K, S> {
 impl<K: Key, S: State> Kept<K, S> {
     pub(super) fn open(cx: &OperatorContext, schema: Schema<S>) -> Result<Self> {
         let store = cx.store()?;
+        let reached = progress::restored(cx)?;
         Ok(Kept {
             table: store.state_map(Table::new("state").schema(schema))?,
             timers: Timers::open(&store, "timers")?,
             processing_timers: Timers::open(&store, "processing_timers")?,
-            watermark: progress::restored(cx)?,
+            watermark: reached,
+            reached,
             clock: cx.clock().clone(),
             subtask: cx.subtask(),
             store,
@@ -80,13 +85,31 @@ impl<K: Key, S: State> Kept<K, S> {
         Some(self.clock.now_ms()).filter(|now| first <= *now)
     }
 
-    /// True when that is further than event time has come.
+    /// True when that is further than event time has come: then what is due by it is to fire.
     pub(super) fn event_time_reaches(&mut self, watermark: Watermark) -> bool {
-        let further = watermark > self.watermark;
+        let further = watermark > self.reached;
         if further {
-            self.watermark = watermark;
+            (self.watermark, self.reached) = (watermark, watermark);
+            self.timers.reach(watermark.0);
         }
         further
+    }
+
+    /// How far event time has come.
+    pub(super) fn reached(&self) -> Watermark {
+        self.reached
+    }
+
+    /// Timers fire by a watermark that may be one before the furthest.
+    pub(super) fn fires_by(&mut self, watermark: Watermark) {
+        self.watermark = watermark;
+        self.timers.fire_until(watermark.0);
+    }
+
+    /// They fire no more, for now.
+    pub(super) fn has_fired(&mut self) {
+        self.watermark = self.reached;
+        self.timers.pause();
     }
 
     /// A timer of that time is about to fire: states with a time to live by event time are as old as that.
@@ -108,7 +131,6 @@ impl<K: Key, S: State> Kept<K, S> {
         self.table.freeze(into)?;
         self.timers.freeze(into);
         self.processing_timers.freeze(into);
-        progress::keep(self.watermark, into);
         Ok(())
     }
 }
@@ -120,9 +142,15 @@ impl<K: Key, S: State> Kept<K, S> {
 /// watermark fires at the next advance, as in Flink. While timers fire, one set at or before the time that is firing waits
 /// for the next advance too, so that no advance can last for ever.
 ///
+/// *Many timers* of one watermark fire in parts, between which the task reads on and barriers are served; the watermark goes on behind the
+/// last. A record or a processing timer that comes meanwhile finds its key as if all had fired: what is due of that key fires first. Only
+/// the order in which keys have their turns is another then; and a state with a [time to live](weir_state::ttl::Ttl) by event time may still be there
+/// that expires between the timer fired last and the watermark. A checkpoint in between keeps what has not fired.
+///
 /// When the stream ends for good (watermark [`Watermark::MAX`]) every timer fires, and none can be set any more: attempts
 /// are counted (`timers_refused`) and logged. Code that gives something in two steps asks for that watermark in
-/// `on_timer`. When the job is drained to be continued, nothing fires.
+/// `on_timer`. When the job is drained to be continued, nothing fires but what a watermark had reached already; with checkpoints that
+/// is left to the next life too.
 ///
 /// *Processing timers* go by the job's clock instead. They fire after the batch of records, or within milliseconds during the
 /// pause, in which their time has come; never before. One set for a time that is past fires then, too; one set by `on_processing_timer` for a

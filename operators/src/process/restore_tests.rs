@@ -1,10 +1,12 @@
-//! States and timers over saves, losses and restores with any parallelism: nothing is lost, nothing happens twice.
+//! States and timers over saves, losses and restores with any parallelism: nothing is lost, nothing happens twice
+//! (over 400 lines: a function and a model of it, under all that may happen to them).
 
 use super::*;
 use crate::fleet::Fleet;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use weir_engine::EndKind;
 use weir_engine::testkit::OpHarness;
 use weir_state::key_hash;
 
@@ -211,10 +213,135 @@ fn processing_timers_are_restored_and_those_whose_time_came_meanwhile_fire() {
     }
     fleet.restore(&saved, 3);
     fleet.quiet();
+    while fleet.has_more() {
+        fleet.quiet();
+    }
     let fired: BTreeSet<_> = fleet.take().into_iter().map(|r| r.value).collect();
     assert_eq!(fired, (0..100).map(|key| (key, soon)).collect());
     fleet.quiet();
     assert_eq!(fleet.take(), []);
+}
+
+/// A checkpoint in the middle of a million timers, of which a test has twenty: each fires once, the watermark goes on behind the last.
+#[test]
+fn timers_that_fire_in_parts_fire_once_each_with_a_checkpoint_in_between() {
+    const KEYS: u64 = 20;
+    for parallelism in [1, 2, 3] {
+        let mut before = fleet(1);
+        before.batch((0..KEYS).map(|key| (key, 10 + key as i64 % 3, 0)));
+        before.save();
+        before.begin_watermark(50);
+        let mut fired = told(&mut before);
+        assert!(before.has_more() && !fired.is_empty() && fired.len() < KEYS as usize);
+        assert!(fired.iter().all(|(time, _)| *time == 10), "in the order of their times: {fired:?}");
+        let saved = before.save();
+        before.restore(&saved, parallelism);
+        assert!(before.has_more(), "without a watermark");
+        // Records find their keys as if all had fired, and are counted after that.
+        before.batch([(3, 0, 60), (4, 0, 60)]);
+        while before.has_more() {
+            before.quiet();
+        }
+        fired.extend(told(&mut before));
+        fired.sort_unstable();
+        let expected: BTreeSet<_> = (0..KEYS).map(|key| (10 + key as i64 % 3, (key, 1))).collect();
+        assert_eq!(fired, expected.into_iter().collect::<Vec<_>>());
+        before.watermark(1_000);
+        assert_eq!(told(&mut before), []);
+    }
+}
+
+#[test]
+fn a_watermark_goes_on_behind_the_timers_that_it_fires() {
+    use weir_engine::testkit::Given;
+    let mut h = OpHarness::new(Process::new(Counts)).unwrap();
+    let keyed = |key: u64, value| Keyed { hash: key_hash(&key), key, value };
+    h.batch((0..9).map(|key| (keyed(key, 5 + key as i64), 0))).unwrap();
+    h.begin_watermark(9).unwrap();
+    // Set too late for this one, in time for the next.
+    h.send(keyed(77, 8), 20).unwrap();
+    h.begin_watermark(30).unwrap();
+    while h.has_more() {
+        h.quiet().unwrap();
+    }
+    let order: Vec<i64> = (h.take_given().into_iter())
+        .map(|given| match given {
+            Given::Record(record) => record.time.0,
+            Given::Signal(weir_engine::HeldSignal::Watermark(watermark)) => -watermark.0,
+            Given::Signal(_) => 0,
+        })
+        .collect();
+    let first = order.iter().position(|at| *at == -9).unwrap();
+    assert!(order[..first].starts_with(&[5, 6, 7, 8]) && order[..first].contains(&9), "{order:?}");
+    assert_eq!((order.len(), order.last()), (12, Some(&-30)));
+}
+
+/// Sets an event timer and one by the clock, and tells which fired.
+#[derive(Clone)]
+struct Both;
+
+impl ProcessFunction<u64, (i64, i64)> for Both {
+    type Out = (u64, &'static str);
+    type State = ();
+    fn process(
+        &mut self,
+        record: Record<(i64, i64)>,
+        cx: &mut KeyedContext<'_, u64, ()>,
+        _: &mut impl Collector<Self::Out>,
+    ) -> Result<()> {
+        cx.set_timer(EventTime(record.value.0));
+        cx.set_processing_timer(record.value.1);
+        Ok(())
+    }
+    fn on_timer(
+        &mut self,
+        time: EventTime,
+        cx: &mut KeyedContext<'_, u64, ()>,
+        out: &mut impl Collector<Self::Out>,
+    ) -> Result<()> {
+        out.emit(Record::new((*cx.key(), "event"), time))
+    }
+    fn on_processing_timer(
+        &mut self,
+        _: i64,
+        cx: &mut KeyedContext<'_, u64, ()>,
+        out: &mut impl Collector<Self::Out>,
+    ) -> Result<()> {
+        out.emit(Record::new((*cx.key(), "clock"), EventTime::NONE))
+    }
+}
+
+#[test]
+fn of_a_key_what_event_time_has_reached_fires_before_what_the_clock_has() {
+    const KEYS: u64 = 20;
+    for ends in [false, true] {
+        let clock = weir_engine::testkit::ManualClock::at(1_000);
+        let cx = weir_engine::testkit::context_by(std::sync::Arc::new(clock.clone()), "both", 0, 1);
+        let mut h = OpHarness::with(Process::new(Both), &cx).unwrap();
+        let keyed = |key: u64| Keyed { hash: key_hash(&key), key, value: (10, 1_500) };
+        h.batch((0..KEYS).map(|key| (keyed(key), 0))).unwrap();
+        h.begin_watermark(10).unwrap();
+        clock.advance(Duration::from_secs(1));
+        if ends {
+            // What is due by then fires, by both clocks.
+            h.end(EndKind::Flush).unwrap();
+        } else {
+            h.quiet().unwrap();
+            assert!(
+                h.has_more() && h.given() < 2 * KEYS as usize,
+                "a million by the clock come in parts, too"
+            );
+            while h.has_more() {
+                h.quiet().unwrap();
+            }
+        }
+        let fired = h.take_values();
+        assert_eq!(fired.len() as u64, 2 * KEYS);
+        for key in 0..KEYS {
+            let of_key: Vec<_> = fired.iter().filter(|fired| fired.0 == key).map(|fired| fired.1).collect();
+            assert_eq!(of_key, ["event", "clock"], "{key}");
+        }
+    }
 }
 
 /// `Counts`, with a state that another version had kept in other ways.
@@ -264,6 +391,10 @@ fn a_state_of_an_older_version_is_migrated_and_one_of_a_newer_version_refused() 
 enum Step {
     Batch(Vec<(u64, i64)>),
     Watermark(i64),
+    /// The same, but timers that fire in parts are not waited for.
+    Begin(i64),
+    /// The next part.
+    Quiet,
     Save,
     Lose,
     Restore(usize),
@@ -279,6 +410,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => prop::collection::vec((0..60u64, value), 0..20).prop_map(Step::Batch),
         2 => (1..20i64).prop_map(Step::Watermark),
+        2 => (1..40i64).prop_map(Step::Begin),
+        1 => Just(Step::Quiet),
         2 => Just(Step::Save),
         1 => Just(Step::Lose),
         1 => (1..5usize).prop_map(Step::Restore),
@@ -320,28 +453,48 @@ proptest! {
     fn agrees_with_a_model(steps in prop::collection::vec(step(), 0..60)) {
         let mut fleet = fleet(2);
         let mut model = Model::default();
-        let mut saved = (fleet.save(), model.clone());
-        for step in steps {
+        // What the model has fired and the operator has not.
+        let mut owed: Vec<(i64, Told)> = Vec::new();
+        let mut saved = (fleet.save(), model.clone(), owed.clone());
+        for step in steps.into_iter().chain([Step::Watermark(1_000)]) {
+            let mut saves = false;
             match step {
                 Step::Batch(records) => {
                     records.iter().for_each(|(key, value)| model.take(*key, *value));
                     fleet.batch(records.into_iter().map(|(key, value)| (key, value, 0)));
                 }
-                Step::Watermark(by) => {
+                Step::Watermark(by) | Step::Begin(by) => {
                     let to = model.watermark + by;
-                    fleet.watermark(to);
-                    prop_assert_eq!(told(&mut fleet), model.advance(to));
+                    owed.extend(model.advance(to));
+                    match step {
+                        Step::Begin(_) => fleet.begin_watermark(to),
+                        _ => fleet.watermark(to),
+                    }
                 }
-                Step::Save => saved = (fleet.save(), model.clone()),
+                Step::Quiet => fleet.quiet(),
+                Step::Save => {
+                    // Of what was set too late for an advance that a restore goes on with, that advance is told as of any other.
+                    while fleet.has_more() && model.timers.first().is_some_and(|first| first.0 <= model.watermark) {
+                        fleet.quiet();
+                    }
+                    saves = true;
+                }
                 Step::Lose => fleet.lose(),
                 Step::Restore(parallelism) => {
                     fleet.restore(&saved.0, parallelism);
-                    model = saved.1.clone();
+                    (model, owed) = (saved.1.clone(), saved.2.clone());
                     prop_assert_eq!(fleet.parallelism(), parallelism);
                 }
             }
+            for fired in told(&mut fleet) {
+                let at = owed.iter().position(|owed| *owed == fired);
+                prop_assert!(at.is_some(), "{:?} fired, and only these were owed: {:?}", fired, owed);
+                at.map(|at| owed.swap_remove(at));
+            }
+            prop_assert!(fleet.has_more() || owed.is_empty(), "not fired: {:?}", owed);
+            if saves {
+                saved = (fleet.save(), model.clone(), owed.clone());
+            }
         }
-        fleet.watermark(1_000);
-        prop_assert_eq!(told(&mut fleet), model.advance(1_000));
     }
 }

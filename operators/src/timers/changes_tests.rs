@@ -68,8 +68,11 @@ fn delete(timers: &mut Timers<u64>, key: u64, time: i64) {
 }
 
 fn fire(timers: &mut Timers<u64>, until: i64) -> Vec<(i64, u64)> {
-    timers.advance(until);
-    std::iter::from_fn(|| timers.next_due()).map(|due| (due.time.0, due.key)).collect()
+    timers.reach(until);
+    timers.fire_until(until);
+    let fired = std::iter::from_fn(|| timers.next_due()).map(|due| (due.time.0, due.key)).collect();
+    timers.rest();
+    fired
 }
 
 fn open(store: &Store) -> Timers<u64> {

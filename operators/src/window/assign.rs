@@ -106,6 +106,14 @@ pub enum WindowError {
         /// What is wrong with it.
         reason: String,
     },
+    /// What windows do not do where a function processes the records.
+    #[error(
+        "window {name} does nothing where a function processes the records, which itself says what is given, and when: leave it out"
+    )]
+    NotProcessed {
+        /// What was asked for.
+        name: &'static str,
+    },
     /// A count that must be positive is 0.
     #[error("window {name} is 0: it must be 1 at least")]
     Zero {

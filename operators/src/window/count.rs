@@ -5,16 +5,18 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use weir_engine::{
-    Barrier, Collector, Data, EventTime, Key, Keyed, Operator, OperatorContext, Record, Result, SideSlot,
-    Watermark,
+    Barrier, Collector, Data, EndKind, EventTime, HeldSignal, Key, Keyed, Operator, OperatorContext, Record,
+    Result, SideSlot, SignalPort, Watermark,
 };
 use weir_state::keyed::{StateMap, Table};
 use weir_state::store::Snapshot;
 
 use crate::aggregate::Aggregate;
+use crate::late::Late;
 use crate::opened::Opened;
 use crate::window::giving::{Giving, When};
-use crate::window::tumbling::{AT_ONCE, not_open};
+use crate::window::held::{Held, gives_in_parts};
+use crate::window::tumbling::not_open;
 use crate::window::{Pane, TimeWindow, WindowError, WindowResult};
 
 /// So many records of a key at a time, in the order they come; event time does not matter.
@@ -42,6 +44,11 @@ impl CountWindow {
     /// Windows of so many records, 1 at least. 0 fails the start of the job.
     pub fn of(records: u32) -> Self {
         CountWindow { records }
+    }
+
+    /// How many records are in a window, if that can be.
+    pub(crate) fn records(&self) -> Result<u32, WindowError> {
+        self.check().map(|counting| counting.every)
     }
 
     /// Every result is of another window.
@@ -140,31 +147,81 @@ struct Counted<A> {
 /// until it is given, of a global one as long as the job. A checkpoint writes what changed since the one before. The
 /// numbers may change between lives of a job.
 ///
-/// *Order*: results come with the record that they end with; those at the end of the stream in an order that says nothing.
+/// *Order*: results come with the record that they end with; those at the end of the stream in an order that says nothing, many in parts, as by
+/// a [`TumblingAggregate`](crate::window::TumblingAggregate).
 ///
 /// *Late records* there are none.
+///
+/// # Examples
+/// A test drives it by hand:
+/// ```
+/// # use weir_operators::{prelude::*, window::Window};
+/// # use weir_engine::{EndKind, Keyed, SideSlot, testkit::OpHarness};
+/// let mut harness = OpHarness::new(CountWindow::of(2).operator(sum(|n: &i64| *n), SideSlot::default()))?;
+/// # let keyed = |key: u64, value: i64| Keyed { hash: weir_state::key_hash(&key), key, value };
+/// harness.batch([(keyed(7, 1), 0), (keyed(7, 2), 5), (keyed(7, 4), 6)])?;
+/// harness.end(EndKind::Flush)?;
+/// let sums: Vec<_> = harness.take_values().iter().map(|r| r.value).collect();
+/// assert_eq!(sums, [3, 4]);
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
 pub struct CountAggregate<K: Key, T: Data, A: Aggregate<T>> {
     window: Endless,
     aggregate: A,
     rules: Counting,
     table: Opened<StateMap<K, Counted<A::Acc>>>,
+    /// What is taken out and not yet given.
+    taken: Vec<(K, Counted<A::Acc>)>,
+    held: Held,
     cx: Opened<OperatorContext>,
     /// Nothing is ever given into it; somebody may read it all the same.
-    late: SideSlot<T>,
-    sides: Opened<weir_engine::SideOutput<T>>,
+    late: Late<T>,
 }
 
 impl<K: Key, T: Data, A: Aggregate<T>> CountAggregate<K, T, A> {
     pub(crate) fn new(window: Endless, aggregate: A, late: SideSlot<T>) -> Self {
+        Self::with(window, aggregate, Late::new(late))
+    }
+
+    fn with(window: Endless, aggregate: A, late: Late<T>) -> Self {
         CountAggregate {
             window,
             aggregate,
             rules: Counting { every: u32::MAX, ends: false, discards: false },
             table: Opened(None),
+            taken: Vec::new(),
+            held: Held::default(),
             cx: Opened(None),
             late,
-            sides: Opened(None),
         }
+    }
+
+    /// Gives what this turn may of what comes before the first signal that waits; that signal when all of it was given. Only the end of time
+    /// has anything before it.
+    #[inline(never)]
+    fn give(&mut self, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<Option<HeldSignal>> {
+        let all = self.held.until() != Some(Watermark::MAX) || self.give_rest(out)?;
+        Ok(if all { self.held.next() } else { None })
+    }
+
+    /// Gives what is incomplete; false when there is more than this turn may give.
+    fn give_rest(&mut self, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<bool> {
+        let (Some(table), Some(cx)) = (&mut self.table.0, &self.cx.0) else { return Err(not_open()) };
+        let (mut more, rules) = (true, self.rules);
+        while more {
+            if self.held.is_spent() {
+                return Ok(false);
+            }
+            more = table.pop(self.held.at_once(), &mut self.taken)?;
+            self.held.gave(self.taken.len() + 1);
+            // Nothing of what is given may reach a channel, which would hear it too.
+            cx.not_cancelled()?;
+            for (key, counted) in self.taken.drain(..).filter(|(_, c)| !(rules.discards && c.since == 0)) {
+                out.emit(result(&self.aggregate, rules, key, counted, false))?;
+            }
+        }
+        table.batch_end()?;
+        Ok(true)
     }
 }
 
@@ -186,7 +243,7 @@ fn result<K, T, A: Aggregate<T>>(
 
 impl<K: Key, T: Data, A: Aggregate<T>> Clone for CountAggregate<K, T, A> {
     fn clone(&self) -> Self {
-        Self::new(self.window, self.aggregate.clone(), self.late.clone())
+        Self::with(self.window, self.aggregate.clone(), self.late.clone())
     }
 }
 
@@ -198,6 +255,8 @@ impl<K: Key, T: Data, A: Aggregate<T>> fmt::Debug for CountAggregate<K, T, A> {
 
 impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for CountAggregate<K, T, A> {
     type Out = WindowResult<K, A::Out>;
+    const HOLDS_SIGNALS: bool = true;
+    const RELEASES_BETWEEN_BATCHES: bool = true;
 
     fn open(&mut self, cx: &OperatorContext) -> Result<()> {
         self.rules = match self.window {
@@ -205,18 +264,28 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for CountAggregate<
             Endless::Global(global) => global.check()?,
         };
         self.table = Opened(Some(cx.store()?.state_map(Table::new("counted"))?));
+        // Only the end of time waits for anything; what is left of it is in the table.
+        let ends = crate::progress::was_held(cx);
+        self.held = Held::restored(cx, if ends { Watermark::MAX } else { Watermark::MIN });
         self.cx = Opened(Some(cx.clone()));
-        self.sides = Opened(self.late.is_read().then(|| self.late.open(cx)));
+        self.late.open(cx);
         Ok(())
     }
 
     fn prefetch(&mut self, batch: &[Record<Keyed<K, T>>]) -> Result<()> {
+        self.held.comes(batch.len());
         let table = self.table.0.as_mut().ok_or_else(not_open)?;
         Ok(table.prefetch(batch.iter().map(|r| (r.value.hash, &r.value.key)))?)
     }
 
     #[inline]
     fn process(&mut self, record: Record<Keyed<K, T>>, out: &mut impl Collector<Self::Out>) -> Result<()> {
+        if self.held.waits() && self.held.until() == Some(Watermark::MAX) {
+            // A life after the end, before all of that is given: nothing is added to what is taken out.
+            while !self.give_rest(out)? {
+                self.held.quiet();
+            }
+        }
         let table = self.table.0.as_mut().ok_or_else(not_open)?;
         let Record { value: Keyed { hash, key, value }, time } = record;
         let place = table.find_or_insert_with(hash, &key, || {
@@ -245,37 +314,27 @@ impl<K: Key, T: Data, A: Aggregate<T>> Operator<Keyed<K, T>> for CountAggregate<
     }
 
     fn on_batch_end(&mut self, _: &mut impl Collector<Self::Out>) -> Result<()> {
+        self.held.batch_end();
         Ok(self.table.0.as_mut().ok_or_else(not_open)?.batch_end()?)
     }
 
     fn on_quiet(&mut self, _: &mut impl Collector<Self::Out>) -> Result<()> {
+        self.held.quiet();
         Ok(self.table.0.as_mut().ok_or_else(not_open)?.batch_end()?)
     }
 
-    fn on_watermark(&mut self, watermark: Watermark, out: &mut impl Collector<Self::Out>) -> Result<()> {
-        if watermark != Watermark::MAX {
-            return Ok(());
-        }
-        let (Some(table), Some(cx)) = (&mut self.table.0, &self.cx.0) else { return Err(not_open()) };
-        let (mut taken, mut more) = (Vec::new(), true);
-        while more {
-            more = table.pop(AT_ONCE, &mut taken)?;
-            // Nothing of what is given may reach a channel, which would hear it too.
-            cx.not_cancelled()?;
-            let rules = self.rules;
-            for (key, counted) in taken.drain(..).filter(|(_, c)| !(rules.discards && c.since == 0)) {
-                out.emit(result(&self.aggregate, rules, key, counted, false))?;
-            }
-        }
-        Ok(table.batch_end()?)
+    fn hold(&mut self, signal: HeldSignal) {
+        self.held.hold(signal);
     }
+
+    gives_in_parts!();
 
     fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
-        Ok(self.table.0.as_mut().ok_or_else(not_open)?.freeze(into)?)
-    }
-
-    fn sides(&mut self) -> Option<&mut dyn weir_engine::SignalPort> {
-        self.sides.0.as_mut().map(weir_engine::SideOutput::signals)
+        self.table.0.as_mut().ok_or_else(not_open)?.freeze(into)?;
+        if self.held.until() == Some(Watermark::MAX) {
+            self.held.keep(Watermark::MAX, into);
+        }
+        Ok(())
     }
 }
 

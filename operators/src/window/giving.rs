@@ -28,6 +28,19 @@ impl Giving {
         self.every.is_some() || self.after.is_some() || !self.lateness.is_zero()
     }
 
+    /// Nothing is asked for.
+    pub(crate) fn is_plain(&self) -> Result<(), WindowError> {
+        let Giving { lateness, every, after, discards } = self;
+        let asked = [
+            ("allow_lateness", !lateness.is_zero()),
+            ("early_every", every.is_some()),
+            ("early_after", after.is_some()),
+            ("discarding", *discards),
+        ];
+        let name = asked.iter().find(|(_, asked)| *asked).map(|(name, _)| *name);
+        name.map_or(Ok(()), |name| Err(WindowError::NotProcessed { name }))
+    }
+
     /// What holds, if everything can be.
     pub(crate) fn check(&self) -> Result<When, WindowError> {
         if self.every == Some(0) {

@@ -1,4 +1,4 @@
-//! `Held`: results are given in parts, and the signals behind them wait until all before them are given.
+//! `Held`: results are given in parts, and the signals behind them wait until all before them are given; what timers fire too.
 
 use std::collections::VecDeque;
 
@@ -12,17 +12,27 @@ use crate::window::tumbling::AT_ONCE;
 /// crate few, so that all of them see parts.
 const PART: usize = if cfg!(test) { 3 } else { 2_048 };
 
+/// Where a record brings about several results parts are so many times as large, at most.
+const EACH: usize = if cfg!(test) { 2 } else { 16 };
+
+/// Where a record may bring about more than that, input waits while more signals than that do.
+const MANY: usize = 256;
+
 /// And at least.
 const SMALL_PART: usize = if cfg!(test) { 1 } else { 64 };
 
-/// What a window operator says to the task while it gives results in parts.
+/// What an operator says to the task while it gives results in parts.
 ///
-/// Nothing here is the cursor: what is not given yet lies where it lay, in the windows that the watermark has ended, and so
-/// is in the state. That a signal waits is kept too, since the tasks downstream have not had it when a barrier overtakes it.
+/// Nothing here is the cursor: what is not given yet lies where it lay, in the windows that the watermark has ended or among the timers that
+/// it has reached, and so is in the state. That a signal waits is kept too, since the tasks downstream have not had it when a barrier overtakes it.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     signals: VecDeque<HeldSignal>,
-    /// How many results this turn may still give.
+    /// How many results a record may bring about beside the first.
+    more_each: usize,
+    /// How many results a turn may give.
+    part: usize,
+    /// How many this turn may still give.
     left: usize,
     /// This turn gives no more, though there is more.
     spent: bool,
@@ -42,6 +52,16 @@ impl Held {
             held.floor = Some(watermark);
         }
         held
+    }
+
+    /// A record may bring about so many results.
+    pub(crate) fn of_each(self, results: usize) -> Self {
+        Held { more_each: results.clamp(1, EACH) - 1, ..self }
+    }
+
+    /// More signals wait than there should: reading on would bring only more of them.
+    pub(crate) fn has_many(&self) -> bool {
+        self.signals.len() > MANY
     }
 
     /// A signal waits, if it is not behind one that does already.
@@ -66,12 +86,17 @@ impl Held {
     /// come for the next ones, and a barrier waits no longer behind what came before it than in proportion to that.
     pub(crate) fn batch_end(&mut self) {
         let part = self.came.take().map_or(PART, |records| (2 * records).clamp(SMALL_PART, PART));
-        (self.left, self.spent) = (part, false);
+        self.turn(part);
+    }
+
+    fn turn(&mut self, part: usize) {
+        let part = part.saturating_mul(1 + self.more_each);
+        (self.part, self.left, self.spent) = (part, part, false);
     }
 
     /// There is no input, and a part may be given.
     pub(crate) fn quiet(&mut self) {
-        (self.left, self.spent) = (PART, false);
+        self.turn(PART);
     }
 
     /// Nothing waits, or this turn has given its part.
@@ -92,6 +117,19 @@ impl Held {
             Some(HeldSignal::Watermark(watermark)) => Some(*watermark),
             _ => None,
         }
+    }
+
+    /// The watermarks that wait, the first to go on first.
+    pub(crate) fn watermarks(&self) -> impl Iterator<Item = Watermark> {
+        self.signals.iter().filter_map(|signal| match signal {
+            HeldSignal::Watermark(watermark) => Some(*watermark),
+            _ => None,
+        })
+    }
+
+    /// How many results this turn might give at its beginning.
+    pub(crate) fn part(&self) -> usize {
+        self.part
     }
 
     /// How many to take out at a time.
@@ -117,7 +155,8 @@ impl Held {
 
     /// The input has ended: all is given now, or nothing more if that is for another life.
     pub(crate) fn end(&mut self, leaves: bool) {
-        (self.left, self.spent) = (usize::MAX, leaves);
+        self.turn(usize::MAX);
+        self.spent = leaves;
     }
 
     /// Adds to the checkpoint where event time is, and whether downstream knows.

@@ -11,8 +11,10 @@ use super::PART;
 use crate::aggregate::count;
 use crate::fleet::Fleet;
 use crate::window::cuts::Cutting;
+use crate::window::sliced::Sliced;
 use crate::window::{
-    Calendar, Pane, PanedAggregate, Session, SessionAggregate, Tumbling, TumblingAggregate, WindowResult,
+    Calendar, Cumulate, Pane, PanedAggregate, Session, SessionAggregate, SlicedAggregate, Sliding, Tumbling,
+    TumblingAggregate, WindowResult,
 };
 
 const KEYS: u64 = 20;
@@ -187,6 +189,39 @@ fn sessions_are_resumable() {
         count(),
         SideSlot::default(),
     ));
+}
+
+fn sliced(window: Sliced, late: SideSlot<i64>) -> SlicedAggregate<u64, i64, crate::aggregate::Count> {
+    SlicedAggregate::new(window, count(), late)
+}
+
+#[test]
+fn windows_made_of_slices_are_resumable() {
+    let day = Duration::from_millis(DAY as u64);
+    for lateness in [Duration::ZERO, day / 2] {
+        let sliding = Sliced::Sliding(Sliding::of(day).every(day).allow_lateness(lateness));
+        is_resumable(sliced(sliding, SideSlot::default()));
+        let cumulating = Sliced::Cumulate(Cumulate::of(day).every(day).allow_lateness(lateness));
+        is_resumable(sliced(cumulating, SideSlot::default()));
+    }
+}
+
+/// Each record is in three windows that slide, one of which is being given when late records come.
+#[test]
+fn what_comes_while_a_window_that_slides_is_given_counts_in_those_to_come() {
+    let window = Sliding::of(Duration::from_millis(30)).every(Duration::from_millis(10));
+    let mut h = OpHarness::new(sliced(Sliced::Sliding(window), SideSlot::default())).unwrap();
+    h.batch((0..KEYS).map(|key| (keyed(key), 5))).unwrap();
+    h.begin_watermark(9).unwrap();
+    assert!(h.has_more());
+    h.batch((0..KEYS).map(|key| (keyed(key), 6))).unwrap();
+    h.watermark(100).unwrap();
+    let mut results: Vec<_> =
+        h.take().iter().map(|r| (r.value.window.end.0, r.value.key, r.value.value)).collect();
+    results.sort_unstable();
+    let expected = [(10, 1), (20, 2), (30, 2)];
+    let expected = expected.iter().flat_map(|(end, n)| (0..KEYS).map(move |key| (*end, key, *n)));
+    assert_eq!(results, expected.collect::<Vec<_>>());
 }
 
 #[test]

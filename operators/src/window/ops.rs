@@ -191,3 +191,7 @@ fn windowed<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>, W: Window<K, T>, A: Agg
     let info = info.updates(window.updates()).in_parts(window.in_parts()).moves(W::MOVES);
     keyed.transform(info, window.operator(aggregate, late))
 }
+
+#[cfg(test)]
+#[path = "ops_tests.rs"]
+mod tests;

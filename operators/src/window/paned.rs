@@ -38,6 +38,26 @@ use crate::window::{Pane, TimeWindow, WindowResult};
 ///
 /// *Late records*: those whose window has been over for longer than the allowed lateness change nothing. They go to the late
 /// output if that is read, and are counted as `late_records` in any case.
+///
+/// # Examples
+/// A test drives it by hand, and moves both clocks:
+/// ```
+/// # use std::{sync::Arc, time::Duration};
+/// # use weir_operators::{prelude::*, window::Window};
+/// # use weir_engine::{Keyed, SideSlot, testkit::{ManualClock, OpHarness, context_by}};
+/// let clock = ManualClock::at(0);
+/// let cx = context_by(Arc::new(clock.clone()), "hourly", 0, 1);
+/// let window = Tumbling::of(hours(1)).early_after(seconds(10)).allow_lateness(hours(1));
+/// let mut harness = OpHarness::with(window.operator(count(), SideSlot::default()), &cx)?;
+/// # let keyed = |key: u64, value: i64| Keyed { hash: weir_state::key_hash(&key), key, value };
+/// harness.send(keyed(7, 0), 0)?;
+/// harness.pause(&clock, Duration::from_secs(10))?;
+/// harness.watermark(3_600_000)?;
+/// harness.send(keyed(7, 0), 1)?;
+/// let given: Vec<_> = harness.take_values().iter().map(|r| (r.pane.to_string(), r.value)).collect();
+/// assert_eq!(given, [("0 (early)".to_owned(), 1), ("1 (on time)".to_owned(), 1), ("2 (late)".to_owned(), 2)]);
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
 pub struct PanedAggregate<K: Key, T: Data, A: Aggregate<T>> {
     window: Firing,
     aggregate: A,

@@ -17,17 +17,22 @@ use crate::progress;
 use crate::window::cuts::Cutting;
 use crate::window::held::{Held, gives_in_parts};
 use crate::window::panes::Panes;
+use crate::window::process_count::CountProcess;
+use crate::window::process_sliced::SlicedProcess;
+use crate::window::sliced::Sliced;
 use crate::window::tumbling::{AT_ONCE, not_open};
-use crate::window::{Calendar, TimeWindow, Tumbling};
+use crate::window::{Calendar, CountWindow, Cumulate, Sliding, TimeWindow, Tumbling};
 
-/// What a job does with each record of a [`Tumbling`] or [`Calendar`] window, given what it remembers of the key in that window. For what an
+/// What a job does with each record of a window, given what it remembers of the key in that window. For what an
 /// [`Aggregate`](crate::Aggregate) cannot say: results in between, several per window, or only for some.
 ///
 /// `Clone` is for the recipe: every subtask works with a copy of its own. What must survive belongs into `State`: fields of it are the
 /// values, lists and maps of the window. It is read and written as a whole, and dropped with its window.
 ///
-/// *Order*: `process` for each record of the keys that this subtask owns; `on_close` once for each key that had one in the window. All on one
-/// thread. Late records, those whose window is over, do not come here.
+/// *Order*: `process` for each record of the keys that this subtask owns, and each of the windows that it is in; `on_close` once for each key that had one in the
+/// window. All on one thread. Late records, those whose windows are over, do not come here.
+///
+/// In sessions a function has to say what becomes of two of them that turn out to be one: [`SessionFunction`](crate::prelude::SessionFunction).
 ///
 /// # Examples
 /// Tells of the third failure within an hour as it comes, and of how many there were in the end:
@@ -96,31 +101,46 @@ pub struct InWindow<'a, K> {
 }
 
 /// The stream of what a window function gives, still in its task.
-pub type WindowProcessed<K, T, F, P> =
-    Stream<<F as WindowFunction<K, T>>::Out, Then<P, Keyed<K, T>, WindowProcess<K, T, F>>>;
+pub type WindowProcessed<K, T, F, P, O = WindowProcess<K, T, F>> =
+    Stream<<F as WindowFunction<K, T>>::Out, Then<P, Keyed<K, T>, O>>;
 
-/// User code in a [`Tumbling`] or [`Calendar`] window.
+/// User code in a window: [`Tumbling`], [`Calendar`], [`Sliding`], [`Cumulate`] or [`CountWindow`]. For sessions see
+/// [`SessionProcessOps`](crate::prelude::SessionProcessOps).
 pub trait WindowProcessOps<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>>: Sized {
-    /// Runs `function` in the window. [`WindowFunction`] shows it, [`WindowProcess`] says what is kept.
-    fn process<F: WindowFunction<K, T>>(self, uid: &str, function: F) -> WindowProcessed<K, T, F, P>;
+    /// The operator that runs a function in the window.
+    type Operator<F: WindowFunction<K, T>>: Operator<Keyed<K, T>, Out = F::Out>;
+
+    /// Runs `function` in the window. [`WindowFunction`] shows it; [`WindowProcess`], [`SlicedProcess`] and [`CountProcess`] say what is kept.
+    fn process<F: WindowFunction<K, T>>(
+        self,
+        uid: &str,
+        function: F,
+    ) -> WindowProcessed<K, T, F, P, Self::Operator<F>>;
 
     /// Like `process`, with the late records as a stream of their own; it must be read to a sink.
+    #[expect(clippy::type_complexity, reason = "two streams, each of a type that has a name")]
     fn process_with_late<F: WindowFunction<K, T>>(
         self,
         uid: &str,
         function: F,
-    ) -> (WindowProcessed<K, T, F, P>, Stream<T>);
+    ) -> (WindowProcessed<K, T, F, P, Self::Operator<F>>, Stream<T>);
 }
 
 macro_rules! processes {
-    ($($of:ident),*) => { $(
+    ($($of:ty, $operator:ident, |$window:ident| $check:expr, $as:expr;)*) => { $(
         impl<K: Key, T: Data, P: Pipe<Out = Keyed<K, T>>> WindowProcessOps<K, T, P>
             for WindowedStream<K, T, $of, P>
         {
-            fn process<F: WindowFunction<K, T>>(self, uid: &str, function: F) -> WindowProcessed<K, T, F, P> {
-                let (keyed, window) = self.into_parts();
-                let keyed = keyed.require(uid, window.check().map(drop));
-                let op = WindowProcess::new(Cutting::$of(window), function, SideSlot::default());
+            type Operator<F: WindowFunction<K, T>> = $operator<K, T, F>;
+
+            fn process<F: WindowFunction<K, T>>(
+                self,
+                uid: &str,
+                function: F,
+            ) -> WindowProcessed<K, T, F, P, $operator<K, T, F>> {
+                let (keyed, $window) = self.into_parts();
+                let keyed = keyed.require(uid, $check);
+                let op = $operator::new($as, function, SideSlot::default());
                 keyed.transform(OperatorInfo::stateful("window_process", uid).settles(), op)
             }
 
@@ -128,11 +148,11 @@ macro_rules! processes {
                 self,
                 uid: &str,
                 function: F,
-            ) -> (WindowProcessed<K, T, F, P>, Stream<T>) {
-                let (keyed, window) = self.into_parts();
-                let keyed = keyed.require(uid, window.check().map(drop));
+            ) -> (WindowProcessed<K, T, F, P, $operator<K, T, F>>, Stream<T>) {
+                let (keyed, $window) = self.into_parts();
+                let keyed = keyed.require(uid, $check);
                 let slot = SideSlot::default();
-                let op = WindowProcess::new(Cutting::$of(window), function, slot.clone());
+                let op = $operator::new($as, function, slot.clone());
                 let results = keyed.transform(OperatorInfo::stateful("window_process", uid).settles(), op);
                 let late = results.side(&slot, "late");
                 (results, late)
@@ -140,9 +160,15 @@ macro_rules! processes {
         }
     )* };
 }
-processes!(Tumbling, Calendar);
+processes! {
+    Tumbling, WindowProcess, |window| window.check().map(drop), Cutting::Tumbling(window);
+    Calendar, WindowProcess, |window| window.check().map(drop), Cutting::Calendar(window);
+    Sliding, SlicedProcess, |window| window.check().and_then(|slicing| slicing.is_plain()), Sliced::Sliding(window);
+    Cumulate, SlicedProcess, |window| window.check().and_then(|slicing| slicing.is_plain()), Sliced::Cumulate(window);
+    CountWindow, CountProcess, |window| window.check().map(drop), window;
+}
 
-/// The operator behind [`process`](WindowProcessOps::process) in a window.
+/// The operator behind [`process`](WindowProcessOps::process) in [`Tumbling`] and [`Calendar`] windows.
 ///
 /// *State*: the function's, per key and open window, in the table `window_states`, forgotten when the window is over; in memory as far as the job's
 /// budget reaches. A checkpoint writes what changed since the one before. Size, offset or calendar cannot change while windows are open.
@@ -164,6 +190,41 @@ pub struct WindowProcess<K: Key, T: Data, F: WindowFunction<K, T>> {
 }
 
 impl<K: Key, T: Data, F: WindowFunction<K, T>> WindowProcess<K, T, F> {
+    /// The operator in a [`Tumbling`] window: what a test of the function drives by hand.
+    ///
+    /// ```
+    /// # use weir_operators::{prelude::*, window::WindowProcess};
+    /// # use weir_engine::{Collector, Keyed, Record, Result, testkit::OpHarness};
+    /// /// The longest of each hour.
+    /// #[derive(Clone)]
+    /// struct Longest;
+    /// impl WindowFunction<u64, String> for Longest {
+    ///     type Out = String;
+    ///     type State = String;
+    ///     fn process(&mut self, r: Record<String>, longest: &mut String, _: &InWindow<'_, u64>, _: &mut impl Collector<String>) -> Result<()> {
+    ///         if r.value.len() > longest.len() { *longest = r.value }
+    ///         Ok(())
+    ///     }
+    ///     fn on_close(&mut self, longest: String, at: &InWindow<'_, u64>, out: &mut impl Collector<String>) -> Result<()> {
+    ///         out.emit(Record::new(longest, at.window.last()))
+    ///     }
+    /// }
+    /// let mut harness = OpHarness::new(WindowProcess::tumbling(Tumbling::of(hours(1)), Longest))?;
+    /// # let keyed = |value: &str| Keyed { hash: weir_state::key_hash(&7u64), key: 7u64, value: value.to_owned() };
+    /// harness.batch([(keyed("a"), 0), (keyed("abc"), 5), (keyed("ab"), 9)])?;
+    /// harness.watermark(3_599_999)?;
+    /// assert_eq!(harness.take_values(), ["abc"]);
+    /// # Ok::<(), weir_engine::TaskError>(())
+    /// ```
+    pub fn tumbling(window: Tumbling, function: F) -> Self {
+        Self::new(Cutting::Tumbling(window), function, SideSlot::default())
+    }
+
+    /// The operator in a [`Calendar`] window, likewise.
+    pub fn calendar(window: Calendar, function: F) -> Self {
+        Self::new(Cutting::Calendar(window), function, SideSlot::default())
+    }
+
     pub(crate) fn new(window: Cutting, function: F, late: SideSlot<T>) -> Self {
         Self::with(window, function, Late::new(late))
     }

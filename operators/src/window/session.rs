@@ -146,6 +146,15 @@ impl<G> Session<G> {
         self.giving.gives_parts()
     }
 
+    /// As `check`, where a function processes the records.
+    pub(crate) fn check_plain<T>(&self) -> Result<(), WindowError>
+    where
+        G: Gap<T>,
+    {
+        self.check::<T>()?;
+        self.giving.is_plain()
+    }
+
     /// What holds, if everything can be.
     pub(crate) fn check<T>(&self) -> Result<When, WindowError>
     where

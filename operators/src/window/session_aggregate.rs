@@ -47,6 +47,20 @@ use crate::window::{Pane, WindowResult};
 ///
 /// *Early results* of a session, with `early_every` and `early_after`, are numbered and timed like the others
 /// ([`Timing::Early`](crate::window::Timing::Early)); the key of one with something new is listed in memory until it is given by the clock.
+///
+/// # Examples
+/// A test drives it by hand, and moves event time:
+/// ```
+/// # use weir_operators::{prelude::*, window::Window};
+/// # use weir_engine::{Keyed, SideSlot, testkit::OpHarness};
+/// let mut harness = OpHarness::new(Session::gap(seconds(10)).operator(count(), SideSlot::default()))?;
+/// # let keyed = |key: u64, value: i64| Keyed { hash: weir_state::key_hash(&key), key, value };
+/// harness.batch([(keyed(7, 0), 0), (keyed(7, 0), 9_000), (keyed(7, 0), 60_000)])?;
+/// harness.watermark(18_999)?;
+/// let visits = harness.take_values();
+/// assert_eq!((visits.len(), visits[0].window.to_string(), visits[0].value), (1, "[0, 19000)".to_owned(), 2));
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
 pub struct SessionAggregate<K: Key, T: Data, G, A: Aggregate<T>> {
     window: Session<G>,
     aggregate: A,
@@ -263,14 +277,19 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> SessionAggregate<K, T, G, A> {
     fn fire(&mut self, until: i64, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<bool> {
         let (Some(kept), Some(cx)) = (&mut self.kept.0, &self.cx.0) else { return Err(not_open()) };
         if !kept.timers.is_advancing() {
-            kept.timers.advance(until);
+            kept.timers.reach(until);
         }
+        kept.timers.fire_until(until);
         let mut fired = 0usize;
         loop {
-            if self.held.is_spent() && kept.timers.soon_due(1).next().is_some() {
+            if self.held.is_spent() && kept.timers.has_due() {
+                kept.timers.pause();
                 return Ok(false);
             }
-            let Some(Due { time, hash, key }) = kept.timers.next_due() else { return Ok(true) };
+            let Some(Due { time, hash, key }) = kept.timers.next_due() else {
+                kept.timers.rest();
+                return Ok(true);
+            };
             if fired.is_multiple_of(AT_ONCE) {
                 // Nothing of what is given may reach a channel, which would hear it too.
                 cx.not_cancelled()?;

@@ -1,13 +1,16 @@
-//! Sliding and cumulating windows against a plain computation, over saves, losses and restores; and the cases of both.
+//! Sliding and cumulating windows against a plain computation, over saves, losses and restores; and the cases of both
+//! (over 400 lines: two kinds of windows, what comes late for them, and their restores).
 
 use super::*;
 use crate::aggregate::{Count, count};
 use crate::fleet::Fleet;
 use crate::window::Timing;
 use crate::window::model::{Batch, agree, both, steps};
+use crate::window::tumbling::AT_ONCE;
 use proptest::prelude::*;
 use std::time::Duration;
 use weir_engine::testkit::{OpHarness, SideProbe, context};
+use weir_state::key_hash;
 
 fn ms(n: i64) -> Duration {
     Duration::from_millis(n as u64)
@@ -210,6 +213,78 @@ fn a_size_that_changes_under_open_windows_is_refused() {
     let saved = before.save(1).unwrap();
     let other = cumulating(Cumulate::of(ms(60)).every(ms(10)), count());
     assert!(restored(other, &saved).unwrap_err().chain().contains("size_ms"));
+}
+
+/// Two subtasks that have come to different times at one barrier; then three have their keys, then one has them all.
+#[test]
+fn a_rescale_merges_no_slice_twice_where_subtasks_had_come_to_different_times() {
+    fn agrees<A: Aggregate<i64, Out = (u64, i64)>>(op: impl Fn() -> SlicedAggregate<u64, i64, A>) {
+        let records = |time: i64| (0..60u64).map(move |key| (key, 1, time));
+        let run = |restores: bool| {
+            let mut fleet = Fleet::of(op(), 2);
+            fleet.watermark(-100);
+            fleet.batch([1, 3, 7, 12, 16].into_iter().flat_map(records));
+            fleet.watermark_of(0, 14);
+            fleet.watermark_of(1, 4);
+            let mut given = fleet.take();
+            if restores {
+                let saved = fleet.save();
+                fleet.restore(&saved, 3);
+            }
+            // Late for the keys of the one, in time for those of the other.
+            fleet.batch([9, 2, 13].into_iter().flat_map(records));
+            given.extend(fleet.take());
+            if restores {
+                let saved = fleet.save();
+                fleet.restore(&saved, 1);
+            }
+            fleet.batch([8, 17].into_iter().flat_map(records));
+            fleet.watermark(19);
+            fleet.batch([21, 18].into_iter().flat_map(records));
+            given.extend(fleet.take());
+            if restores {
+                let saved = fleet.save();
+                fleet.restore(&saved, 2);
+            }
+            fleet.watermark(1_000);
+            given.extend(fleet.take());
+            crate::window::model::rows(given)
+        };
+        assert_eq!(run(true), run(false));
+    }
+    for lateness in [0, 8, 30] {
+        let window = Sliding::of(ms(15)).every(ms(5)).allow_lateness(ms(lateness));
+        agrees(|| sliding(window, both()));
+        agrees(|| sliding(window.emit_when_emptied(), both()));
+        let window = Cumulate::of(ms(15)).every(ms(5)).allow_lateness(ms(lateness));
+        agrees(|| cumulating(window, both()));
+    }
+}
+
+/// A window is being given by one subtask when the other has not heard of its end: what is left to give comes, whatever the parallelism, once.
+#[test]
+fn a_rescale_in_the_middle_of_a_window_gives_what_was_left_once() {
+    for parallelism in [1, 2, 3] {
+        let mut fleet = Fleet::of(sliding(Sliding::of(ms(10)).every(ms(5)), both()), 2);
+        fleet.batch((0..60).flat_map(|key| [(key, 1, 2), (key, 1, 7)]));
+        fleet.begin_watermark_of(0, 9);
+        fleet.watermark_of(1, 0);
+        let mut given = fleet.take();
+        assert!(fleet.has_more());
+        let saved = fleet.save();
+        fleet.restore(&saved, parallelism);
+        let saved = fleet.save();
+        fleet.restore(&saved, 3 - parallelism.min(2));
+        fleet.watermark(100);
+        given.extend(fleet.take());
+        let rows = crate::window::model::rows(given);
+        let expected = [(5, -5, 1), (10, 0, 2), (15, 5, 1)];
+        let expected: Vec<_> = expected
+            .into_iter()
+            .flat_map(|(end, start, n)| (0..60).map(move |key| (end, start, key, (n as u64, n), Pane::ONLY)))
+            .collect();
+        assert_eq!(rows, expected);
+    }
 }
 
 #[test]

@@ -225,6 +225,20 @@ impl Slicing {
         self.lateness > 0
     }
 
+    /// How many windows a record is in.
+    pub(crate) fn windows_each(&self) -> usize {
+        usize::try_from(self.size.div_euclid(self.step)).unwrap_or(usize::MAX)
+    }
+
+    /// Nothing is asked for that a function does not do which processes the records.
+    pub(crate) fn is_plain(&self) -> Result<(), WindowError> {
+        match self {
+            Slicing { lateness: 1.., .. } => Err(WindowError::NotProcessed { name: "allow_lateness" }),
+            Slicing { emptied: true, .. } => Err(WindowError::NotProcessed { name: "emit_when_emptied" }),
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn tells_emptied(&self) -> bool {
         self.emptied
     }

@@ -33,6 +33,23 @@ use crate::window::{Pane, WindowResult};
 ///
 /// *Late records*, those whose window is over, change no result: they go to the late output if that is read, and are
 /// counted as `late_records` in any case. A record behind the watermark whose window is still open is not late.
+///
+/// # Examples
+/// A test drives it by hand, and moves event time:
+/// ```
+/// # use weir_operators::{prelude::*, window::Window};
+/// # use weir_engine::{Keyed, SideSlot, testkit::OpHarness};
+/// let operator = Tumbling::of(seconds(10)).operator(count(), SideSlot::default());
+/// let mut harness = OpHarness::new(operator)?;
+/// # let keyed = |key: u64, value: i64| Keyed { hash: weir_state::key_hash(&key), key, value };
+/// harness.batch([(keyed(7, 0), 3_000), (keyed(7, 0), 9_999), (keyed(7, 0), 10_000)])?;
+/// harness.watermark(9_998)?;
+/// assert!(harness.take().is_empty());
+/// harness.watermark(9_999)?;
+/// let results = harness.take_values();
+/// assert_eq!((results.len(), results[0].key, results[0].value), (1, 7, 2));
+/// # Ok::<(), weir_engine::TaskError>(())
+/// ```
 pub struct TumblingAggregate<K: Key, T: Data, A: Aggregate<T>> {
     window: Cutting,
     aggregate: A,

@@ -4,6 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use super::rocks::Shared;
 
+/// RocksDB takes no less.
+pub(super) const LEAST_FILES: usize = 20;
+
 /// The memory and threads that every RocksDB of the process shares. Cheap to clone; a clone is the same resources.
 ///
 /// All databases together use at most about `block_cache_bytes + write_buffer_bytes`: files' indexes and filters are in the
@@ -16,6 +19,7 @@ struct Numbers {
     block_cache_bytes: usize,
     write_buffer_bytes: usize,
     background_threads: usize,
+    open_files: usize,
     /// Made with the first database.
     shared: OnceLock<Shared>,
 }
@@ -23,18 +27,35 @@ struct Numbers {
 impl Resources {
     /// Resources of this size, for the whole process.
     pub fn new(block_cache_bytes: usize, write_buffer_bytes: usize) -> Self {
-        Resources::of(block_cache_bytes, write_buffer_bytes, 2)
+        Resources(Arc::new(Numbers {
+            block_cache_bytes,
+            write_buffer_bytes,
+            background_threads: 2,
+            open_files: 256,
+            shared: OnceLock::new(),
+        }))
     }
 
-    fn of(block_cache_bytes: usize, write_buffer_bytes: usize, background_threads: usize) -> Self {
+    fn with(&self, change: impl FnOnce(&mut Numbers)) -> Self {
+        let Numbers { block_cache_bytes, write_buffer_bytes, background_threads, open_files, .. } = *self.0;
         let shared = OnceLock::new();
-        Resources(Arc::new(Numbers { block_cache_bytes, write_buffer_bytes, background_threads, shared }))
+        let mut numbers =
+            Numbers { block_cache_bytes, write_buffer_bytes, background_threads, open_files, shared };
+        change(&mut numbers);
+        Resources(Arc::new(numbers))
     }
 
     /// Lets this many threads flush and compact, at least 2. These are other resources: set it before any clone is used.
     #[must_use]
     pub fn background_threads(self, threads: usize) -> Self {
-        Resources::of(self.0.block_cache_bytes, self.0.write_buffer_bytes, threads.max(2))
+        self.with(|numbers| numbers.background_threads = threads.max(2))
+    }
+
+    /// Lets each database keep so many of its files open, at least 20; the others it opens anew. These are other resources: set it
+    /// before any clone is used.
+    #[must_use]
+    pub fn open_files(self, of_each: usize) -> Self {
+        self.with(|numbers| numbers.open_files = of_each.max(LEAST_FILES))
     }
 
     /// What the databases share, made by the first of them.
@@ -57,6 +78,11 @@ impl Resources {
     /// The memory for writes that are not yet in a file.
     pub fn write_buffer_bytes(&self) -> usize {
         self.0.write_buffer_bytes
+    }
+
+    /// How many of its files a database may keep open.
+    pub(super) fn files(&self) -> i32 {
+        i32::try_from(self.0.open_files).unwrap_or(i32::MAX)
     }
 
     /// How many threads flush and compact.

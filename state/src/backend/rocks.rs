@@ -25,6 +25,7 @@ use rocksdb::{
     Options, ReadOptions, SstFileWriter, WriteBufferManager, WriteOptions,
 };
 
+use super::resources::LEAST_FILES;
 use super::{Droppable, LocalFile, Resources, Rule, StateBackend, Usage, Visit, Write, WriteBatch};
 use crate::error::StateError;
 
@@ -313,7 +314,9 @@ impl FrozenRocks {
     pub(crate) fn open(folder: &Path, resources: &Resources) -> Result<Self, StateError> {
         let failed = fails("open", folder);
         let shared = resources.shared(Shared::new).map_err(&failed)?;
-        let options = options(shared, resources).map_err(&failed)?;
+        let mut options = options(shared, resources).map_err(&failed)?;
+        // It is read from one end to the other, once, beside the database that it becomes.
+        options.set_max_open_files(LEAST_FILES as i32);
         let db = DB::open_for_read_only(&options, folder, false).map_err(&failed)?;
         Ok(FrozenRocks { db, folder: folder.to_owned() })
     }
@@ -437,7 +440,7 @@ fn options(shared: &Shared, resources: &Resources) -> Result<Options, rocksdb::E
     options.set_max_bytes_for_level_base(4 * FILE);
     options.set_compression_type(DBCompressionType::Lz4);
     // Checkpoints and jobs come and go for weeks: what is open and what is logged must stay bounded.
-    options.set_max_open_files(256);
+    options.set_max_open_files(resources.files());
     // Into its own folder, one file: a hundred lines of options for each database pass any level.
     options.set_log_level(LogLevel::Warn);
     options.set_keep_log_file_num(1);

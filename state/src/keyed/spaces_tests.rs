@@ -97,16 +97,22 @@ impl Trial {
             let mut held = BTreeMap::new();
             self.spaces.map(space).for_each(|key, n| assert_eq!(held.insert(*key, *n), None)).unwrap();
             assert_eq!(held, self.model.get(&namespace).cloned().unwrap_or_default(), "{namespace}");
-            for most in [1, 3, 1_000] {
-                let (mut tour, mut toured, mut more) = (Tour::default(), BTreeMap::new(), true);
-                while more {
-                    let mut seen = 0;
-                    let visit = |key: &u16, n: &u32| {
-                        seen += 1;
-                        assert_eq!(toured.insert(*key, *n), None);
-                    };
-                    more = self.spaces.map(space).visit_some(&mut tour, most, visit).unwrap();
-                    assert!(seen <= most);
+            for (most, parts) in [(1, vec![0..8]), (3, vec![0..3, 3..8]), (1_000, vec![0..1, 1..7, 7..8])] {
+                let mut toured = BTreeMap::new();
+                for part in parts {
+                    let all = part.len() == 8;
+                    let mut tour = if all { Tour::default() } else { Tour::of_groups(part.clone(), 8) };
+                    let mut more = true;
+                    while more {
+                        let mut seen = 0;
+                        let visit = |key: &u16, n: &u32| {
+                            seen += 1;
+                            assert!(part.contains(&key_hash(key).group(8).0));
+                            assert_eq!(toured.insert(*key, *n), None);
+                        };
+                        more = self.spaces.map(space).visit_some(&mut tour, most, visit).unwrap();
+                        assert!(seen <= most);
+                    }
                 }
                 assert_eq!(toured, held, "{namespace}");
             }

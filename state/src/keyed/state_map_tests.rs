@@ -118,7 +118,8 @@ fn a_value_of_another_type_is_refused_by_name() {
     let store = bench.store(0..8, &[part]);
     let mut map = store.state_map(Table::<u8, String>::new("sums")).unwrap();
     let error = map.get(key_hash(&1u8), &1).unwrap_err().to_string();
-    assert_eq!(error, "operator 'totals', table 'sums': cannot decode a value of version 1");
+    let wanted = "operator 'totals', table 'sums': cannot decode a value of version 1; if the type has changed";
+    assert!(error.starts_with(wanted) && error.contains("Schema::after"), "{error}");
 }
 
 #[test]

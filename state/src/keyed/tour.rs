@@ -1,6 +1,6 @@
 //! `Tour`: reads everything in a map, some entries at a time, so that nothing is held while they are used.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use super::cache::{Cache, slot};
 use super::cell::One;
@@ -8,7 +8,7 @@ use super::classes::{Cursor, Walk};
 use super::generation::SHADOWED;
 use super::{Key, State};
 use crate::error::StateError;
-use crate::key::KeyGroup;
+use crate::key::{KeyGroup, key_hash};
 use crate::keyspace;
 
 /// How far one has come through a map: first what is in memory goes, then the rest in the order of keys.
@@ -22,10 +22,25 @@ pub struct Tour {
     frozen: (usize, usize),
     /// Keys of the backend below this one are done.
     after: Vec<u8>,
+    /// Which key groups it goes to, of how many; all, where it is not said.
+    only: Option<(Range<u16>, u16)>,
+}
+
+impl Tour {
+    /// A tour of the keys of some key groups, of so many that there are. What is in memory is looked through for them; of the backend nothing
+    /// else is read.
+    pub fn of_groups(these: Range<u16>, of: u16) -> Self {
+        Tour { only: Some((these, of)), ..Tour::default() }
+    }
+}
+
+/// It is one of these.
+fn is_of<K: Key>(only: &Option<(Range<u16>, u16)>, key: &K) -> bool {
+    only.as_ref().is_none_or(|(these, of)| these.contains(&key_hash(key).group(*of).0))
 }
 
 impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
-    /// Visits about `most` entries that the tour has not come to; false when those were the last.
+    /// Visits about `most` entries that the tour has not come to, fewer where it only goes to some; false when those were the last.
     pub(super) fn visit_some(
         &mut self,
         tour: &mut Tour,
@@ -43,7 +58,9 @@ impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
         for (at, tier) in [&mut self.live, &mut self.settled].into_iter().enumerate() {
             let here = tour.left[at].min(room);
             tier.walk(&mut tour.cursors[at], here, |entry, _| {
-                visit(&entry.key, &entry.cell.value);
+                if is_of(&tour.only, &entry.key) {
+                    visit(&entry.key, &entry.cell.value);
+                }
                 Walk::Keep
             });
             tour.left[at] -= here;
@@ -54,7 +71,7 @@ impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
                 if room == 0 {
                     return false;
                 }
-                if *marks & SHADOWED == 0 {
+                if *marks & SHADOWED == 0 && is_of(&tour.only, &entry.key) {
                     room -= 1;
                     visit(&entry.key, &entry.cell.value);
                 }
@@ -76,7 +93,9 @@ impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
         mut room: usize,
         mut visit: impl FnMut(&K, &V),
     ) -> Result<bool, StateError> {
-        for group in self.groups.iter() {
+        let only = tour.only.clone();
+        let goes_to = |group: &u16| only.as_ref().is_none_or(|(these, _)| these.contains(group));
+        for group in self.groups.iter().filter(goes_to) {
             let (from, to) = self.layout.bounds(group);
             if !to.is_empty() && to <= tour.after {
                 continue;

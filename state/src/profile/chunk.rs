@@ -7,6 +7,7 @@ use super::heap::Heap;
 use super::locals::{Locals, Posting, each_bit};
 use super::number::NumberIndex;
 use super::posting::Postings;
+use super::scalar;
 use super::update::{Shape, TagType};
 use std::sync::Arc;
 
@@ -18,12 +19,14 @@ pub(crate) struct GroupVersion {
     pub(crate) dict: Arc<UserDict>,
     /// By tag number; int tags leave theirs empty.
     pub(crate) values: Vec<Arc<ValueDict>>,
+    /// By tag number: of the types that values are kept in here; the newest catalogue may have a wider one already.
+    pub(crate) kinds: Arc<[TagType]>,
     pub(crate) chunks: Vec<Arc<Chunk>>,
 }
 
 impl Heap for GroupVersion {
     fn heap(&self) -> usize {
-        self.dict.heap() + self.values.heap() + self.chunks.heap()
+        self.dict.heap() + self.values.heap() + self.chunks.heap() + size_of_val(&*self.kinds)
     }
 }
 
@@ -47,6 +50,12 @@ impl GroupVersion {
     /// How many users of this chunk exist.
     pub(crate) fn users_in(&self, chunk: usize) -> u32 {
         self.users.saturating_sub((chunk as u32) << 16).min(1 << 16)
+    }
+
+    /// The type that a tag's values are kept in here, if anyone here could have had one.
+    #[inline]
+    pub(crate) fn kind(&self, tag: u32) -> Option<TagType> {
+        self.kinds.get(tag as usize).copied()
     }
 
     /// The numbers of a tag's values in this group that a test holds for. Looks at all of them.
@@ -75,6 +84,15 @@ impl Chunk {
     #[inline]
     pub(crate) fn tag(&self, tag: u32) -> Option<&TagChunk> {
         self.tags.get(tag as usize)?.as_deref()
+    }
+
+    /// Puts a tag in the place of what it was, or of nothing.
+    pub(crate) fn put_tag(&mut self, tag: u32, with: Option<Arc<TagChunk>>) {
+        let at = tag as usize;
+        if at >= self.tags.len() {
+            self.tags.resize(at + 1, None);
+        }
+        self.tags[at] = with;
     }
 
     #[inline]
@@ -198,6 +216,27 @@ impl TagChunk {
         forward.put(local, value);
         by_number.put(forward, local, old, value);
         mark(has, local, old.is_some(), value.is_some());
+    }
+
+    /// The same numbers by the keys of a wider type; nothing if that lacks one.
+    pub(crate) fn widened(&self, from: TagType, to: TagType) -> Option<Self> {
+        let mut wider = Column::default();
+        for (local, key) in self.numbers() {
+            wider.put(local, Some(scalar::widened(from, to, key)?));
+        }
+        Self::of_int(wider)
+    }
+
+    /// All numbers with who has them, in order of these.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = (u16, i64)> + '_ {
+        let forward = match self {
+            TagChunk::Int { forward, .. } => Some(forward),
+            _ => None,
+        };
+        forward.into_iter().flat_map(|forward| {
+            let locals = forward.pages().flat_map(|(first, page)| present(first, &page.has));
+            locals.filter_map(move |local| Some((local, forward.value(local)?)))
+        })
     }
 
     /// Adds or removes one element of a user's set.

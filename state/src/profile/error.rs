@@ -1,4 +1,5 @@
 //! What can go wrong with an update, a claim or a query; each message names the value and the way out.
+//! (over 400 lines: all messages beside each other)
 
 use super::update::{TagType, TagValue};
 use super::user::UserId;
@@ -33,6 +34,36 @@ pub enum ProfileError {
         is: TagType,
         /// The type asked for.
         wanted: TagType,
+    },
+    /// A tag cannot take a type that has not all of its values.
+    #[error(
+        "tag '{tag}' is {is} and cannot be altered to {wanted}; it can be widened: int and uint to float or decimal, decimal to more \
+         digits, date to timestamp, intset to set"
+    )]
+    Narrows {
+        /// The tag.
+        tag: String,
+        /// The type it has.
+        is: TagType,
+        /// The type asked for.
+        wanted: TagType,
+    },
+    /// A user has a value that the wider type has not.
+    #[error(
+        "tag '{tag}' cannot be altered from {is} to {wanted}, which has no {value} as user {user} has; set another value first, or \
+         choose another type"
+    )]
+    Unwidened {
+        /// The tag.
+        tag: String,
+        /// The type it has.
+        is: TagType,
+        /// The type asked for.
+        wanted: TagType,
+        /// The value.
+        value: Box<TagValue>,
+        /// A user who has it.
+        user: UserId,
     },
     /// Another tag is the same column of the same table.
     #[error(
@@ -137,6 +168,56 @@ pub enum ProfileError {
         /// The profile space.
         space: String,
     },
+    /// A segment would be a part of itself.
+    #[error(
+        "segment '{segment}' would be a part of itself: it names '{through}', which comes back to it; define it without that"
+    )]
+    SegmentCycle {
+        /// The segment.
+        segment: String,
+        /// The segment named that leads back.
+        through: String,
+    },
+    /// Other segments are defined by it.
+    #[error("segment '{segment}' is named by segment '{by}'; change or drop that one first")]
+    SegmentUsed {
+        /// The segment.
+        segment: String,
+        /// One that names it.
+        by: String,
+    },
+    /// A tag cannot go, for a segment asks for it, or would ask for something else.
+    #[error("tag '{tag}' is named by segment '{by}'; change or drop that one first")]
+    TagUsed {
+        /// The tag.
+        tag: String,
+        /// A segment that names it.
+        by: String,
+    },
+    /// The condition of a segment cannot be asked.
+    #[error("segment '{segment}' cannot be defined: {problem}")]
+    BadSegment {
+        /// The segment.
+        segment: String,
+        /// What is wrong with its condition.
+        problem: Box<QueryError>,
+    },
+    /// A name is empty, or longer than the index keeps.
+    #[error("a tag or segment cannot be called '{name}'; give it a name of 1 to {most} bytes")]
+    BadName {
+        /// The name.
+        name: String,
+        /// How long it may be.
+        most: usize,
+    },
+    /// The journal of writes cannot be read or written.
+    #[error("the journal of writes {path} failed: {reason}")]
+    Journal {
+        /// Where it is, if that is not in the reason.
+        path: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// The key groups asked for do not exist.
     #[error("key groups {start}..{end} are not within 0..{groups} of profile '{space}'; use key_groups_of")]
     NoSuchGroups {
@@ -175,6 +256,16 @@ pub enum RestoreError {
         stored: TagType,
         /// The type the job gives it.
         wanted: TagType,
+    },
+    /// What was changed of tags and segments at run time cannot be read.
+    #[error(
+        "profile '{space}': the catalogue of the checkpoint is damaged ({reason}); restore from another checkpoint or savepoint"
+    )]
+    Catalogue {
+        /// The profile space.
+        space: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// The job's profile has another number of key groups than its state.
     #[error(
@@ -235,6 +326,16 @@ pub enum QueryError {
         /// The tags there are.
         known: String,
     },
+    /// The segment is not registered.
+    #[error("segment '{segment}' is not known to profile '{space}'; known segments: {known}")]
+    UnknownSegment {
+        /// The segment asked for.
+        segment: String,
+        /// The profile space.
+        space: String,
+        /// The segments there are.
+        known: String,
+    },
     /// The condition does not fit the tag's type.
     #[error("{condition} does not fit {is} tag '{tag}'; {is} tags take {takes}")]
     Mismatch {
@@ -286,6 +387,29 @@ pub enum QueryError {
         table: String,
         /// The tables there are.
         known: String,
+    },
+    /// No version was complete up to an event time soon enough.
+    #[error(
+        "profile '{space}' is complete up to event time {is} and not yet up to {wanted}, after waiting {waited_ms} ms; ask again later, or for an \
+         earlier time"
+    )]
+    NotYet {
+        /// The profile space.
+        space: String,
+        /// The event time asked for, in ms since the epoch.
+        wanted: i64,
+        /// The one there is.
+        is: i64,
+        /// How long was waited for it.
+        waited_ms: u64,
+    },
+    /// No version of a completed checkpoint is there.
+    #[error("profile '{space}' has no version of a completed checkpoint {why}")]
+    NoCheckpoint {
+        /// The profile space.
+        space: String,
+        /// Why not, and what to do.
+        why: &'static str,
     },
     /// The condition is too large to be evaluated safely.
     #[error("the condition has {what} {size}, the limit is {limit}; split it or use in / hasAny lists")]

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Deeper trees are refused, so that walking one cannot exhaust the stack.
-const MAX_DEPTH: usize = 200;
+pub(crate) const MAX_DEPTH: usize = 200;
 
 /// A condition checked against the tags there are.
 #[derive(Debug)]
@@ -39,7 +39,8 @@ enum Plan<'p, V> {
     /// Becomes `AnyOf` when it is bound.
     Texts(u32, &'p Test),
     Size(u32, u32, u32),
-    Number(u32, Numbers),
+    /// A test by keys of this type, and as it was written: a key group may keep a narrower type yet.
+    Number(u32, TagType, Numbers, &'p Test),
     /// With their key groups, by key group. Becomes `Locals` when it is bound.
     Users(Vec<(u16, &'p UserId)>),
     /// Rising.
@@ -62,7 +63,7 @@ impl<'p> Query<'p> {
     /// For a space of so many key groups.
     pub(crate) fn new(
         predicate: &'p Predicate,
-        catalogue: &Catalogue,
+        catalogue: &'p Catalogue,
         groups: usize,
     ) -> Result<Self, QueryError> {
         if predicate.depth > MAX_DEPTH {
@@ -72,6 +73,7 @@ impl<'p> Query<'p> {
                 limit: MAX_DEPTH,
             });
         }
+        catalogue.measure(predicate)?;
         Ok(Self { plan: plan(predicate, catalogue, groups as u16)? })
     }
 
@@ -180,7 +182,7 @@ impl Found {
 
 fn plan<'p>(
     predicate: &'p Predicate,
-    catalogue: &Catalogue,
+    catalogue: &'p Catalogue,
     groups: u16,
 ) -> Result<Plan<'p, &'p str>, QueryError> {
     let many =
@@ -201,6 +203,11 @@ fn plan<'p>(
             users.sort_unstable();
             users.dedup();
             Plan::Users(users)
+        }
+        // What a segment may come to was looked at when it was registered.
+        Node::Segment(name) => {
+            let defined = catalogue.segment(name).ok_or_else(|| catalogue.unknown_segment(name))?;
+            Plan::And(vec![plan(defined, catalogue, groups)?])
         }
         Node::Leaf(tag, test) => {
             let (id, kind) = catalogue.find(tag).ok_or_else(|| catalogue.unknown_to_query(tag))?;
@@ -248,7 +255,7 @@ fn leaf<'p>(tag: u32, kind: TagType, test: &'p Test) -> Option<Plan<'p, &'p str>
             Some(all) => Plan::AllOf(tag, all),
             None => Plan::AnyOf(tag, Vec::new()),
         },
-        (Shape::Number, test) => Plan::Number(tag, numbers_of(kind, test)?),
+        (Shape::Number, test) => Plan::Number(tag, kind, numbers_of(kind, test)?, test),
         _ => return None,
     })
 }
@@ -371,7 +378,13 @@ fn bind<'p>(plan: &Plan<'p, &'p str>, at: u16, group: &GroupVersion) -> Plan<'p,
         }
         Plan::Texts(tag, test) => Plan::AnyOf(*tag, group.values_where(*tag, |text| holds(test, text))),
         Plan::Size(tag, low, high) => Plan::Size(*tag, *low, *high),
-        Plan::Number(tag, test) => Plan::Number(*tag, test.clone()),
+        Plan::Number(tag, kind, test, written) => {
+            let test = match group.kind(*tag) {
+                Some(is) if is != *kind => numbers_of(is, written).unwrap_or(Numbers::In([].into())),
+                _ => test.clone(),
+            };
+            Plan::Number(*tag, *kind, test, written)
+        }
         Plan::Users(users) => {
             let here = &users[users.partition_point(|(of, _)| *of < at)..];
             let here = here.iter().take_while(|(of, _)| *of == at).map(|(_, user)| *user);
@@ -409,7 +422,7 @@ fn ready<'g>(plan: &'g Plan<'_, u32>, at: usize, chunk: &'g Chunk, users: u32) -
             Cond::all(values.iter().map(one).collect(), users)
         }
         Plan::NoneOf(tag, values) => Cond::all(vec![has(*tag), any(*tag, values).not()], users),
-        Plan::Number(tag, test) => match chunk.tag(*tag) {
+        Plan::Number(tag, _, test, _) => match chunk.tag(*tag) {
             Some(tag) => numbers(tag, test, users),
             None => Cond::Nobody,
         },

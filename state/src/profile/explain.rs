@@ -1,5 +1,6 @@
 //! Says how a condition is answered: for each of its parts who matches, how long that takes, and what is read of the index.
 
+use super::catalogue::Catalogue;
 use super::error::QueryError;
 use super::eval::{Query, Told};
 use super::predicate::{Node, Predicate};
@@ -55,7 +56,8 @@ impl Snapshot {
     pub fn explain(&self, predicate: &Predicate) -> Result<Answer<Explained>, QueryError> {
         // This refuses what is wrong or too deep before anything is walked.
         let query = Query::new(predicate, self.catalogue(), self.groups().len())?;
-        let (nodes, counts) = work(predicate, 1);
+        let catalogue = self.catalogue();
+        let (nodes, counts) = work(catalogue, predicate, 1);
         if counts > MOST_COUNTS {
             let what = "parts, each as often as it is nested:";
             return Err(QueryError::TooLarge { what, size: counts, limit: MOST_COUNTS });
@@ -64,33 +66,37 @@ impl Snapshot {
         for (at, group) in self.groups().iter().enumerate() {
             query.tell(at, group, &mut told);
         }
-        Ok(self.answer(explained(predicate, &mut told.into_iter())))
+        Ok(self.answer(explained(catalogue, predicate, &mut told.into_iter())))
     }
 }
 
 /// Conditions on tags that one answer counts at most, each as often as it is nested.
 const MOST_COUNTS: usize = 1_000;
 
-fn parts(predicate: &Predicate) -> &[Predicate] {
+/// The parts of a condition; of a segment, what it is defined as.
+fn parts<'p>(catalogue: &'p Catalogue, predicate: &'p Predicate) -> &'p [Predicate] {
     match &predicate.node {
-        Node::And(parts) | Node::Or(parts) | Node::AtLeast(_, parts) => parts,
-        Node::Not(inner) => std::slice::from_ref(inner),
-        Node::All | Node::Users(_) | Node::Leaf(..) => &[],
+        Node::Segment(name) => catalogue.segment(name).map_or(&[], std::slice::from_ref),
+        node => node.parts(),
     }
 }
 
 /// How many parts there are, this one among them, and how often those without parts are counted, which is each alone and in all around it.
-fn work(predicate: &Predicate, depth: usize) -> (usize, usize) {
-    let parts = parts(predicate);
+fn work(catalogue: &Catalogue, predicate: &Predicate, depth: usize) -> (usize, usize) {
+    let parts = parts(catalogue, predicate);
     let own = (1, if parts.is_empty() { depth } else { 0 });
-    parts.iter().map(|part| work(part, depth + 1)).fold(own, |a, b| (a.0 + b.0, a.1.saturating_add(b.1)))
+    parts
+        .iter()
+        .map(|part| work(catalogue, part, depth + 1))
+        .fold(own, |a, b| (a.0 + b.0, a.1.saturating_add(b.1)))
 }
 
 /// Puts what is told of the parts, each before its own parts, to their names.
-fn explained(predicate: &Predicate, told: &mut std::vec::IntoIter<Told>) -> Explained {
+fn explained(catalogue: &Catalogue, predicate: &Predicate, told: &mut std::vec::IntoIter<Told>) -> Explained {
     let Told { users, took, reads } = told.next().unwrap_or_default();
     let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    let parts = parts(predicate).iter().map(|part| explained(part, told)).collect();
+    let parts = parts(catalogue, predicate);
+    let parts = parts.iter().map(|part| explained(catalogue, part, told)).collect();
     Explained { condition: named(predicate), users, micros, reads, parts }
 }
 
@@ -105,6 +111,7 @@ fn named(predicate: &Predicate) -> String {
         Node::Not(_) => "not".to_owned(),
         Node::AtLeast(needed, of) => format!("at least {needed} of {}", of.len()),
         Node::Users(users) => format!("one of {} users", users.len()),
+        Node::Segment(name) => format!("segment '{name}'"),
         Node::Leaf(tag, test) => {
             let text = format!("{tag} {test}");
             match text.char_indices().nth(MOST_CHARS) {

@@ -1,4 +1,5 @@
 //! One key group as its writer holds it: decides what each delta does (last writer wins), then changes the chunks.
+//! (over 400 lines: one delta on its way, beside what a change of the catalogue does to all)
 
 use super::CHUNK_BITS;
 use super::catalogue::Catalogue;
@@ -67,6 +68,8 @@ pub(crate) struct Group {
     pub(crate) version: Arc<GroupVersion>,
     /// By tag number.
     pub(crate) memory: Arc<[Memory]>,
+    /// Some tag is kept in a narrower type than the catalogue gives it, for somebody has a value that only that has.
+    pub(crate) lagging: bool,
 }
 
 impl Heap for Group {
@@ -78,7 +81,7 @@ impl Heap for Group {
 
 impl Default for Group {
     fn default() -> Self {
-        Self { version: Arc::default(), memory: Arc::new([]) }
+        Self { version: Arc::default(), memory: Arc::new([]), lagging: false }
     }
 }
 
@@ -94,7 +97,10 @@ impl Group {
     ) -> Result<(), ProfileError> {
         steps.clear();
         for TagDelta { tag, delta } in &update.deltas {
-            let (id, kind) = catalogue.find(tag).ok_or_else(|| catalogue.unknown_to_update(tag))?;
+            let (id, mut kind) = catalogue.find(tag).ok_or_else(|| catalogue.unknown_to_update(tag))?;
+            if self.lagging {
+                kind = self.version.kind(id).unwrap_or(kind);
+            }
             if !fits(kind, delta) {
                 return Err(mismatch(tag, kind, delta, &update.user));
             }
@@ -222,8 +228,59 @@ impl Group {
         if self.memory.len() < tags.len() {
             let new = tags[self.memory.len()..].iter().map(|(_, kind)| Memory::new(*kind));
             self.memory = self.memory.iter().cloned().chain(new).collect();
-            Arc::make_mut(&mut self.version).values.resize_with(tags.len(), Arc::default);
+            let version = Arc::make_mut(&mut self.version);
+            version.values.resize_with(tags.len(), Arc::default);
+            let new = tags[version.kinds.len()..].iter().map(|(_, kind)| *kind);
+            version.kinds = version.kinds.iter().copied().chain(new).collect();
         }
+    }
+
+    /// Follows a catalogue that changed: forgets dropped tags, and keeps widened ones in their wider type.
+    pub(crate) fn follow(&mut self, catalogue: &Catalogue) {
+        self.lagging = false;
+        for (tag, (name, kind)) in catalogue.tags().iter().enumerate().take(self.memory.len()) {
+            let tag = tag as u32;
+            let is = self.version.kind(tag).unwrap_or(*kind);
+            if name.is_empty() {
+                self.forget(tag, *kind);
+            } else if is != *kind && !self.widen(tag, is, *kind) {
+                self.lagging = true;
+            }
+        }
+    }
+
+    /// Forgets all of a tag.
+    fn forget(&mut self, tag: u32, kind: TagType) {
+        let at = tag as usize;
+        let held = self.version.chunks.iter().any(|chunk| chunk.tag(tag).is_some());
+        if !held && self.version.values[at].len() == 0 && self.memory[at].heap() == 0 {
+            return;
+        }
+        let version = Arc::make_mut(&mut self.version);
+        version.values[at] = Arc::default();
+        for chunk in version.chunks.iter_mut().filter(|chunk| chunk.tag(tag).is_some()) {
+            Arc::make_mut(chunk).put_tag(tag, None);
+        }
+        Arc::make_mut(&mut self.memory)[at] = Memory::new(kind);
+    }
+
+    /// Keeps a tag in a wider type from now on; false, and nothing is changed, if somebody has a value that the type lacks.
+    fn widen(&mut self, tag: u32, from: TagType, to: TagType) -> bool {
+        let mut wider = Vec::new();
+        if to.shape() == Shape::Number {
+            for (at, chunk) in self.version.chunks.iter().enumerate() {
+                let Some(chunk) = chunk.tag(tag) else { continue };
+                let Some(chunk) = chunk.widened(from, to) else { return false };
+                wider.push((at, Arc::new(chunk)));
+            }
+        }
+        let version = Arc::make_mut(&mut self.version);
+        for (at, chunk) in wider {
+            Arc::make_mut(&mut version.chunks[at]).put_tag(tag, Some(chunk));
+        }
+        let kinds = version.kinds.iter().enumerate();
+        version.kinds = kinds.map(|(at, kind)| if at == tag as usize { to } else { *kind }).collect();
+        true
     }
 }
 
@@ -306,6 +363,19 @@ impl SetMemory {
             here.tag().put_presence(local as u16, true);
         }
     }
+}
+
+/// Refuses an update that no user could take, whatever it has.
+pub(crate) fn check(catalogue: &Catalogue, update: &ProfileUpdate) -> Result<(), ProfileError> {
+    for TagDelta { tag, delta } in &update.deltas {
+        let (_, kind) = catalogue.find(tag).ok_or_else(|| catalogue.unknown_to_update(tag))?;
+        let wrong = kind.shape() == Shape::Number
+            && matches!(number(kind, delta, None, NEVER, 0), Err(NotGrown::Mismatch));
+        if wrong || !fits(kind, delta) {
+            return Err(mismatch(tag, kind, delta, &update.user));
+        }
+    }
+    Ok(())
 }
 
 /// Whether a type takes such a delta. Whether a number takes its value is seen when the outcome is worked out.

@@ -66,17 +66,22 @@
 //! * A value nobody ever had matches nobody; it is no error. An unknown tag is.
 
 mod catalogue;
+mod change;
 mod chunk;
 mod column;
+mod define;
 mod dict;
 mod durable;
 mod element;
 mod error;
 mod eval;
 mod explain;
+mod fresh;
 mod fused;
 mod group;
 mod heap;
+mod journal;
+mod json;
 mod locals;
 mod map;
 mod number;
@@ -85,6 +90,7 @@ mod posting;
 mod predicate;
 mod reader;
 mod scalar;
+mod segments;
 mod space;
 mod sql;
 mod stamp;
@@ -93,6 +99,7 @@ mod update;
 mod user;
 mod wire;
 mod writer;
+mod writes;
 
 #[cfg(test)]
 mod tests;
@@ -104,11 +111,12 @@ pub use predicate::{Predicate, Tag, tag};
 pub use reader::{Answer, Digest, Page, Reader, Snapshot, Version};
 pub use scalar::{Date, Decimal, Float, NoSuchValue, Timestamp};
 pub use space::Profiles;
-pub use sql::{Rows, SqlAnswer};
+pub use sql::{Rows, SqlAnswer, SqlError};
 pub use stats::{NumberStats, Overlap, TopValue};
 pub use update::{Delta, Element, ProfileUpdate, TagDelta, TagName, TagType, TagValue};
 pub use user::UserId;
 pub use writer::{Applied, Writer};
+pub use writes::{WriteDone, WriteError};
 
 /// Users per forward page.
 pub(crate) const PAGE: usize = 256;

@@ -29,6 +29,8 @@ pub(crate) enum Node {
     Not(Box<Predicate>),
     AtLeast(usize, Vec<Predicate>),
     Users(Vec<UserId>),
+    /// Who is in a registered segment, by its name.
+    Segment(Arc<str>),
     Leaf(Arc<str>, Test),
 }
 
@@ -103,6 +105,18 @@ impl Predicate {
         Self { node: Node::Users(users.into_iter().map(Into::into).collect()), depth: 1 }
     }
 
+    /// Matches who is in a segment that is [registered](crate::profile::Profiles::define_segment) under this name, as it is defined in the version asked.
+    ///
+    /// ```
+    /// use weir_state::profile::{Predicate, tag};
+    /// let some = Predicate::segment("buyers").and(!tag("city").eq("Paris"));
+    /// assert_eq!(some, Predicate::parse("segment('buyers') and not city = 'Paris'")?);
+    /// # Ok::<(), weir_state::profile::QueryError>(())
+    /// ```
+    pub fn segment(name: impl Into<Arc<str>>) -> Self {
+        Self { node: Node::Segment(name.into()), depth: 1 }
+    }
+
     /// Matches who matches at least `needed` of these: of none needed, everyone. A query takes 255 conditions at most here.
     ///
     /// ```
@@ -148,6 +162,15 @@ impl Predicate {
 }
 
 impl Node {
+    /// The parts of a condition that is made of others.
+    pub(crate) fn parts(&self) -> &[Predicate] {
+        match self {
+            Node::And(parts) | Node::Or(parts) | Node::AtLeast(_, parts) => parts,
+            Node::Not(inner) => std::slice::from_ref(inner),
+            Node::All | Node::Users(_) | Node::Segment(_) | Node::Leaf(..) => &[],
+        }
+    }
+
     fn is_and(&self) -> bool {
         matches!(self, Node::And(_))
     }

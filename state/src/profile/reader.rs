@@ -1,4 +1,5 @@
 //! Readers pin one published version of every shard and answer from it; they take no lock and stop no writer.
+//! (over 400 lines: what a version is and what is asked of it)
 
 use super::CHUNK_BITS;
 use super::catalogue::Catalogue;
@@ -8,7 +9,7 @@ use super::eval::Query;
 use super::map;
 use super::predicate::Predicate;
 use super::scalar;
-use super::space::{Cell, Space};
+use super::space::{Cell, RangeVersion, Space};
 use super::sql::SqlAnswer;
 use super::update::{TagType, TagValue};
 use super::user::UserId;
@@ -35,6 +36,9 @@ pub struct Version {
     pub published_at: i64,
     /// No live writer stands behind it, and it was not finished for good.
     pub stale: bool,
+    /// The checkpoint that it is of, if it was asked for as that ([`Reader::at_checkpoint`]); 0 for the one that the process began from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<u64>,
 }
 
 impl Version {
@@ -100,32 +104,18 @@ impl Reader {
     /// *Blocking*: never. Each user is whole; users of different writers may be seen at different publications.
     pub fn snapshot(&self) -> Snapshot {
         let layout = self.space.layout();
-        let mut groups = Vec::with_capacity(layout.cells.len());
-        let mut version: Option<Version> = None;
         // Neighbours in one cell must come from one load, or one writer's groups would come from two publications.
-        for run in layout.cells.chunk_by(Arc::ptr_eq) {
-            let (cell, first): (&Cell, usize) = (&run[0], groups.len());
+        let loaded = layout.cells.chunk_by(Arc::ptr_eq).map(|run| {
+            let cell: &Cell = &run[0];
             let stale = cell.is_stale();
-            let range = cell.load();
-            let from = first - range.start as usize;
-            groups.extend_from_slice(&range.groups[from..from + run.len()]);
-            let (sequence, attempt) = (range.sequence, range.attempt);
-            let (watermark, published_at) = (range.watermark, range.published_at);
-            version = Some(match version {
-                None => Version { sequence, attempt, watermark, published_at, stale },
-                Some(v) => Version {
-                    sequence: v.sequence.max(sequence),
-                    attempt: v.attempt.max(attempt),
-                    watermark: v.watermark.min(watermark),
-                    published_at: v.published_at.min(published_at),
-                    stale: v.stale | stale,
-                },
-            });
-        }
-        let none = Version { sequence: 0, attempt: 0, watermark: i64::MIN, published_at: 0, stale: true };
+            (cell.load(), run.len(), stale)
+        });
         // The catalogue last: it then knows every tag the shards hold.
-        let pinned = Pinned { version: version.unwrap_or(none), groups, catalogue: self.space.catalogue() };
-        Snapshot { pinned: Arc::new(pinned) }
+        Snapshot::of(loaded, || self.space.catalogue())
+    }
+
+    pub(crate) fn space(&self) -> &Arc<Space> {
+        &self.space
     }
 
     /// [`Snapshot::count`] on the newest version.
@@ -183,6 +173,50 @@ struct Pinned {
 }
 
 impl Snapshot {
+    /// Of versions of ranges that follow on each other, each with how many of its key groups count and whether it is stale.
+    pub(crate) fn of(
+        ranges: impl Iterator<Item = (Arc<RangeVersion>, usize, bool)>,
+        catalogue: impl FnOnce() -> Arc<Catalogue>,
+    ) -> Self {
+        let mut groups = Vec::new();
+        let mut version: Option<Version> = None;
+        for (range, length, stale) in ranges {
+            let from = groups.len() - range.start as usize;
+            groups.extend_from_slice(&range.groups[from..from + length]);
+            let (sequence, attempt, checkpoint) = (range.sequence, range.attempt, None);
+            let (watermark, published_at) = (range.watermark, range.published_at);
+            version = Some(match version {
+                None => Version { sequence, attempt, watermark, published_at, stale, checkpoint },
+                Some(v) => Version {
+                    sequence: v.sequence.max(sequence),
+                    attempt: v.attempt.max(attempt),
+                    watermark: v.watermark.min(watermark),
+                    published_at: v.published_at.min(published_at),
+                    stale: v.stale | stale,
+                    checkpoint,
+                },
+            });
+        }
+        let none = Version {
+            sequence: 0,
+            attempt: 0,
+            watermark: i64::MIN,
+            published_at: 0,
+            stale: true,
+            checkpoint: None,
+        };
+        let pinned = Pinned { version: version.unwrap_or(none), groups, catalogue: catalogue() };
+        Snapshot { pinned: Arc::new(pinned) }
+    }
+
+    /// The same as of a checkpoint.
+    pub(crate) fn of_checkpoint(self, number: u64) -> Self {
+        let Pinned { version, groups, catalogue } = &*self.pinned;
+        let version = Version { checkpoint: Some(number), ..*version };
+        let pinned = Pinned { version, groups: groups.clone(), catalogue: catalogue.clone() };
+        Snapshot { pinned: Arc::new(pinned) }
+    }
+
     /// The version it pinned.
     pub fn version(&self) -> Version {
         self.pinned.version
@@ -265,8 +299,8 @@ impl Snapshot {
 
     /// Visits the tags a user has a value of, in tag order.
     fn visit(&self, group: &GroupVersion, local: u32, mut each: impl FnMut(&str, TagValue)) {
-        for (id, (name, _)) in self.pinned.catalogue.tags().iter().enumerate() {
-            if let Some(value) = self.value(group, local, id as u32) {
+        for (id, name, _) in self.pinned.catalogue.live() {
+            if let Some(value) = self.value(group, local, id) {
                 each(name, value);
             }
         }
@@ -283,7 +317,14 @@ impl Snapshot {
         let text = |n: &u32| group.values[tag as usize].name(*n).map(|v| v.to_string());
         match chunk {
             TagChunk::Enum { .. } => chunk.enum_value(low).and_then(|n| text(&n)).map(TagValue::Text),
-            TagChunk::Int { .. } => chunk.int_value(low).map(|key| scalar::value(kind, key)),
+            TagChunk::Int { .. } => chunk.int_value(low).map(|key| match group.kind(tag) {
+                // It was given a wider type meanwhile, which it is shown in if that has it.
+                Some(is) if is != kind => match scalar::widened(is, kind, key) {
+                    Some(key) => scalar::value(kind, key),
+                    None => scalar::value(is, key),
+                },
+                _ => scalar::value(kind, key),
+            }),
             TagChunk::Set { .. } if kind == TagType::IntSet => {
                 let numbers = chunk.set_values(low).iter().filter_map(|n| text(n)?.parse().ok());
                 Some(TagValue::IntSet(numbers.collect()))
@@ -320,9 +361,15 @@ impl Snapshot {
         self.answer(Digest(sum))
     }
 
+    /// The segments that are registered in this version, with their conditions, by name.
+    pub fn segments(&self) -> Vec<(String, Predicate)> {
+        let segments = self.pinned.catalogue.segments();
+        segments.map(|(name, condition)| (name.to_string(), condition.clone())).collect()
+    }
+
     /// The tags and their types as of this version, in the order they were defined.
     pub fn tags(&self) -> Vec<(String, TagType)> {
-        self.pinned.catalogue.tags().iter().map(|(n, k)| (n.to_string(), *k)).collect()
+        self.pinned.catalogue.live().map(|(_, name, kind)| (name.to_string(), kind)).collect()
     }
 }
 

@@ -448,6 +448,19 @@ pub(crate) fn value(kind: TagType, key: i64) -> TagValue {
     }
 }
 
+/// The key of the same value in a wider type; nothing if that lacks it.
+pub(crate) fn widened(from: TagType, to: TagType, of: i64) -> Option<i64> {
+    key(to, &value(from, of))
+}
+
+/// The key in a wider type of the value that is nearest below, where that lacks the value itself.
+pub(crate) fn widened_or_below(from: TagType, to: TagType, of: i64) -> i64 {
+    match place(to, &value(from, of)) {
+        Some(Place::At(key, _)) => key,
+        _ => i64::MIN,
+    }
+}
+
 /// The greatest key that a comparison reaches.
 pub(crate) fn top(kind: TagType) -> i64 {
     if kind == TagType::Float { Float(f64::INFINITY).key() } else { i64::MAX }

@@ -1,19 +1,25 @@
 //! A space of users: its tags, who may write which key groups, and where the newest published version is.
+//! (over 400 lines: one lock and what is under it)
 
 use super::catalogue::Catalogue;
+use super::change::{Change, Image};
 use super::chunk::GroupVersion;
 use super::durable::FORMAT;
 use super::error::{ProfileError, RestoreError};
+use super::fresh::{Checkpoints, Waiting};
 use super::reader::Reader;
 use super::update::TagType;
-use super::writer::Writer;
+use super::writer::{Taken, Writer};
+use super::writes::Writes;
 use crate::key::{KEY_GROUPS, KeyGroup};
 use crate::store::{Store, TableMeta};
 use arc_swap::ArcSwap;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 /// A space of user profiles; a cheap handle, all clones mean the same space.
 ///
@@ -31,7 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// ```
 #[derive(Clone)]
 pub struct Profiles {
-    space: Arc<Space>,
+    pub(super) space: Arc<Space>,
 }
 
 impl fmt::Debug for Profiles {
@@ -58,7 +64,12 @@ impl Profiles {
                 catalogue: ArcSwap::from_pointee(Catalogue::new(name.into())),
                 layout: ArcSwap::from_pointee(Layout { cells: vec![empty; groups as usize] }),
                 sequence: AtomicU64::new(0),
-                control: Mutex::new(vec![None; groups as usize]),
+                revision: AtomicU64::new(0),
+                life: RandomState::new().hash_one(SystemTime::now()),
+                waiting: Waiting::default(),
+                checkpoints: Checkpoints::default(),
+                writes: Writes::of(groups),
+                control: Mutex::new(Control { owners: vec![None; groups as usize], adopted: None }),
             }),
         }
     }
@@ -70,7 +81,7 @@ impl Profiles {
             let _control = self.space.control();
             let mut next = (*self.space.catalogue()).clone();
             next.key = name.into();
-            self.space.catalogue.store(Arc::new(next));
+            self.space.put_catalogue(next);
         }
         self
     }
@@ -112,27 +123,14 @@ impl Profiles {
 
     fn built(self, name: &str, kind: TagType) -> Self {
         if let Err(e) = self.space.define(name, kind) {
-            let _control = self.space.control();
-            let mut next = (*self.space.catalogue()).clone();
-            next.defect.get_or_insert(e);
-            self.space.catalogue.store(Arc::new(next));
+            self.space.put_defect(e);
         }
         self
     }
 
-    /// Defines a tag while writers and readers run; defining it again with the same type does nothing.
-    ///
-    /// Users have no value of it until an update gives one.
-    ///
-    /// # Errors
-    /// [`ProfileError::TypeClash`] if the tag has another type, [`ProfileError::SameColumn`] if it is new and another is the same column.
-    pub fn add_tag(&self, name: &str, kind: TagType) -> Result<(), ProfileError> {
-        self.space.define(name, kind)
-    }
-
     /// The tags and their types, in the order they were defined.
     pub fn tags(&self) -> Vec<(String, TagType)> {
-        self.space.catalogue().tags().iter().map(|(n, k)| (n.to_string(), *k)).collect()
+        self.space.catalogue().live().map(|(_, name, kind)| (name.to_string(), kind)).collect()
     }
 
     /// The name the space was made with.
@@ -183,12 +181,24 @@ impl Profiles {
             return Err(RestoreError::KeyGroups { space: self.name(), groups, stored });
         }
         let table = store.register(TableMeta::raw(TABLE, FORMAT.into()))?;
-        let items = store.restored_items(ITEMS).into_iter();
-        let watermarks =
-            items.filter(|(_, key, _)| key == WATERMARK).filter_map(|(.., value)| value.as_i64());
-        let watermark = watermarks.min().unwrap_or(i64::MIN);
+        let items = store.restored_items(ITEMS);
+        let of =
+            |name: &'static str| items.iter().filter(move |(_, key, _)| key == name).map(|(.., value)| value);
+        let watermark = of(WATERMARK).filter_map(|value| value.as_i64()).min().unwrap_or(i64::MIN);
+        let images = of(CATALOGUE).map(|value| serde_json::from_value::<Image>(value.clone()));
+        let images = images
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| RestoreError::Catalogue { space: self.name(), reason: e.to_string() })?;
+        let taken = of(WRITES).filter_map(|value| serde_json::from_value::<Taken>(value.clone()).ok());
+        let taken: Vec<Taken> = taken.collect();
         let mut writer = self.writer(store.key_groups(), attempt)?;
-        writer.restore(table, &**store.backend(), watermark)?;
+        // Tags first: what is stored is called by their names. Segments last: they ask for tags that may be defined only there.
+        let newest = images.iter().max_by_key(|image| image.sequence);
+        self.space.adopt(newest, Catalogue::adopt)?;
+        writer.restore(table, &**store.backend(), watermark, &images)?;
+        self.space.adopt_segments(newest)?;
+        self.space.replay();
+        writer.take_again(&taken);
         Ok(writer)
     }
 }
@@ -200,6 +210,11 @@ pub(crate) const ITEMS: &str = "profile";
 /// The item that holds the watermark of the last publication before the barrier.
 pub(crate) const WATERMARK: &str = "watermark";
 
+/// The item that holds up to which number writes from outside the stream were taken.
+pub(crate) const WRITES: &str = "writes";
+/// The item that holds what was changed of the catalogue at run time.
+pub(crate) const CATALOGUE: &str = "catalogue";
+
 /// What all handles of a space share. Readers touch only what can be loaded without a lock.
 pub(crate) struct Space {
     pub(crate) groups: u16,
@@ -207,8 +222,22 @@ pub(crate) struct Space {
     catalogue: ArcSwap<Catalogue>,
     layout: ArcSwap<Layout>,
     sequence: AtomicU64,
-    /// The attempt that owns each key group; also serialises changes of catalogue and layout.
-    control: Mutex<Vec<Option<u32>>>,
+    /// That of the catalogue: a writer looks at it before each update.
+    revision: AtomicU64,
+    /// Tells this space from that of another process, or of another space in this one.
+    pub(crate) life: u64,
+    /// Also serialises changes of catalogue and layout.
+    control: Mutex<Control>,
+    pub(crate) waiting: Waiting,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) writes: Writes,
+}
+
+struct Control {
+    /// The attempt that owns each key group.
+    owners: Vec<Option<u32>>,
+    /// The life whose changes of the catalogue were taken over from a checkpoint, up to which number, and whether with its segments.
+    adopted: Option<(u64, u64, bool)>,
 }
 
 /// Names it, rather than printing every user.
@@ -231,8 +260,13 @@ impl Space {
         self.sequence.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// The number of the last publication.
+    pub(crate) fn published(&self) -> u64 {
+        self.sequence.load(Ordering::Relaxed)
+    }
+
     /// Nothing under the lock can panic half-way, so a poisoned one is as good as any.
-    fn control(&self) -> MutexGuard<'_, Vec<Option<u32>>> {
+    fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -246,16 +280,104 @@ impl Space {
     }
 
     fn add(&self, tag: impl Fn(&mut Catalogue) -> Result<bool, ProfileError>) -> Result<(), ProfileError> {
+        self.edit(tag).map(drop)
+    }
+
+    /// Changes the catalogue, whole or not at all; whether it is other than before.
+    pub(crate) fn edit(
+        &self,
+        change: impl FnOnce(&mut Catalogue) -> Result<bool, ProfileError>,
+    ) -> Result<bool, ProfileError> {
         let _control = self.control();
         let mut next = (*self.catalogue()).clone();
-        if tag(&mut next)? {
-            self.catalogue.store(Arc::new(next));
+        let changed = change(&mut next)?;
+        if changed {
+            self.put_catalogue(next);
+        }
+        Ok(changed)
+    }
+
+    /// Makes changes at run time, all or none; on disk first, if there is a journal. Whether anything is other than before.
+    pub(crate) fn change(&self, changes: &[Change]) -> Result<bool, ProfileError> {
+        let _control = self.control();
+        let mut next = (*self.catalogue()).clone();
+        let (mut changed, before) = (false, next.sequence);
+        for change in changes {
+            changed |= next.change(change.clone())?;
+        }
+        if changed {
+            self.writes.record(changes, before, |sequence| {
+                next.journal = next.journal.max(sequence);
+                self.put_catalogue(next);
+            })?;
+        }
+        Ok(changed)
+    }
+
+    /// Whether writers own all of these key groups.
+    pub(crate) fn are_owned(&self, groups: &[u16]) -> bool {
+        let control = self.control();
+        groups.iter().all(|group| control.owners[*group as usize].is_some())
+    }
+
+    /// Notes what is wrong with a definition, where no error can be returned.
+    pub(crate) fn put_defect(&self, error: ProfileError) {
+        let _control = self.control();
+        let mut next = (*self.catalogue()).clone();
+        next.defect.get_or_insert(error);
+        self.put_catalogue(next);
+    }
+
+    /// Only under the lock.
+    fn put_catalogue(&self, mut next: Catalogue) {
+        next.revision = self.revision.load(Ordering::Relaxed) + 1;
+        let revision = next.revision;
+        self.catalogue.store(Arc::new(next));
+        // Whoever sees this number sees that catalogue.
+        self.revision.store(revision, Ordering::Release);
+    }
+
+    /// The number of the newest catalogue.
+    #[inline]
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    /// Takes over what a checkpoint of another process kept; what this one wrote itself, it has.
+    fn adopt(
+        &self,
+        image: Option<&Image>,
+        take: impl FnOnce(&mut Catalogue, &Image, u64) -> Result<(), ProfileError>,
+    ) -> Result<(), ProfileError> {
+        let mut control = self.control();
+        let Some(image) = image.filter(|image| image.life != self.life) else { return Ok(()) };
+        let from = match control.adopted {
+            Some((life, sequence, _)) if life == image.life => sequence,
+            _ => 0,
+        };
+        if image.sequence > from {
+            let mut next = (*self.catalogue()).clone();
+            take(&mut next, image, from)?;
+            self.put_catalogue(next);
+            control.adopted = Some((image.life, image.sequence, false));
+        }
+        Ok(())
+    }
+
+    fn adopt_segments(&self, image: Option<&Image>) -> Result<(), ProfileError> {
+        let mut control = self.control();
+        let Some(image) = image.filter(|image| image.life != self.life) else { return Ok(()) };
+        if control.adopted == Some((image.life, image.sequence, false)) {
+            let mut next = (*self.catalogue()).clone();
+            next.adopt_segments(image)?;
+            self.put_catalogue(next);
+            control.adopted = Some((image.life, image.sequence, true));
         }
         Ok(())
     }
 
     fn claim(&self, range: Range<u16>, attempt: u32) -> Result<(), ProfileError> {
-        let mut owners = self.control();
+        let owners = &mut self.control().owners;
         let Range { start, end } = range;
         let (groups, space) = (self.groups, || self.catalogue().space.to_string());
         let Some(wanted) = owners.get_mut(start as usize..end as usize) else {
@@ -270,7 +392,7 @@ impl Space {
     }
 
     pub(crate) fn release(&self, range: Range<u16>) {
-        self.control()[range.start as usize..range.end as usize].fill(None);
+        self.control().owners[range.start as usize..range.end as usize].fill(None);
     }
 
     /// Points the range's key groups to a cell that has a version.
@@ -309,8 +431,8 @@ impl Cell {
         Self { newest, state: AtomicU8::new(RELEASED) }
     }
 
-    pub(crate) fn store(&self, version: RangeVersion) {
-        self.newest.store(Arc::new(version));
+    pub(crate) fn store(&self, version: Arc<RangeVersion>) {
+        self.newest.store(version);
     }
 
     pub(crate) fn load(&self) -> Arc<RangeVersion> {

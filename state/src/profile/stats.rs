@@ -1,6 +1,6 @@
 //! What a segment is like: its commonest values of a tag against everyone's, sums and percentiles of numbers, and what two segments share.
 
-use super::chunk::TagChunk;
+use super::chunk::{GroupVersion, TagChunk};
 use super::error::QueryError;
 use super::eval::Query;
 use super::predicate::{Predicate, tag};
@@ -140,10 +140,11 @@ impl Snapshot {
                         each.for_each(|v| *values.entry(*v).or_default() += 1);
                     }
                     Some(TagChunk::Int { forward, .. }) => {
+                        let wide = wide(group, number, kind);
                         found
                             .locals()
                             .filter_map(|l| forward.value(l))
-                            .for_each(|k| *keys.entry(k).or_default() += 1);
+                            .for_each(|k| *keys.entry(wide(k)).or_default() += 1);
                     }
                     None => {}
                 }
@@ -204,7 +205,8 @@ impl Snapshot {
                 if let Some(TagChunk::Int { forward, .. }) =
                     group.chunks.get(chunk).and_then(|c| c.tag(number))
                 {
-                    for key in found.locals().filter_map(|l| forward.value(l)) {
+                    for key in found.locals().filter_map(|l| forward.value(l)).map(wide(group, number, kind))
+                    {
                         if let Some(users) = users.get_mut(&key) {
                             *users += 1;
                         }
@@ -245,7 +247,7 @@ impl Snapshot {
                 else {
                     return ControlFlow::Continue(());
                 };
-                for key in found.locals().filter_map(|l| forward.value(l)) {
+                for key in found.locals().filter_map(|l| forward.value(l)).map(wide(group, number, kind)) {
                     if key > top {
                         nans += 1;
                         continue;
@@ -320,6 +322,12 @@ impl Snapshot {
     fn tag(&self, name: &str) -> Result<(u32, TagType), QueryError> {
         self.catalogue().find(name).ok_or_else(|| self.catalogue().unknown_to_query(name))
     }
+}
+
+/// Makes keys that a group may keep of a narrower type yet those of the tag's type.
+fn wide(group: &GroupVersion, tag: u32, kind: TagType) -> impl Fn(i64) -> i64 {
+    let from = group.kind(tag).filter(|is| *is != kind);
+    move |key| from.map_or(key, |from| scalar::widened_or_below(from, kind, key))
 }
 
 /// So many percent of `of`, rounded up. By the digits that the percentage is written in: in floats, 7 / 100 · 100 is more than 7.

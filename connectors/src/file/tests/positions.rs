@@ -168,3 +168,87 @@ fn another_file_is_refused_by_name() {
     let e = begin(&source, 0, 1, &stranger).unwrap_err().to_string();
     assert!(e.starts_with("the checkpoint holds 17: 17 as a position of this source"), "{e}");
 }
+
+#[test]
+fn a_path_that_is_written_otherwise_is_the_same_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("a"), "a1\na2\na3\n").unwrap();
+    std::fs::write(path("b"), "b1\n").unwrap();
+    let mut first = begin(&FileSource::lines(path("b")).and(path("a")), 0, 1, &[]).unwrap();
+    assert_eq!(poll(&mut first, 2).0, ["b1", "a1"]);
+    let held = items(&mut [first]);
+    let otherwise = FileSource::lines(folder.path().join("./a")).and(folder.path().join("./b"));
+    let mut next = begin(&otherwise, 0, 1, &held).unwrap();
+    assert_eq!(poll(&mut next, 10).0, ["a2", "a3"], "on in the one, and nothing of the other");
+    let held = items(&mut [next]);
+    let mut last = begin(&FileSource::lines(path("a")).and(path("b")), 0, 1, &held).unwrap();
+    assert_eq!(poll(&mut last, 10), (vec![], SourceStatus::End));
+}
+
+#[test]
+fn a_file_in_the_place_of_one_that_was_read_is_refused() {
+    let f = file(b"a\nb\n");
+    let source = FileSource::lines(f.path());
+    let mut first = begin(&source, 0, 1, &[]).unwrap();
+    assert_eq!(poll(&mut first, 10).1, SourceStatus::End);
+    let held = items(&mut [first]);
+    for other in ["c\nd\n", "a\n", ""] {
+        std::fs::write(f.path(), other).unwrap();
+        let e = begin(&source, 0, 1, &held).unwrap_err().to_string();
+        let start = format!(
+            "{} is not the file any more that was read to its end (byte 4) before",
+            f.path().display()
+        );
+        assert!(e.starts_with(&start), "{e}");
+    }
+    // What is appended is not read, and told in the log.
+    std::fs::write(f.path(), "a\nb\nc\n").unwrap();
+    assert_eq!(poll(&mut begin(&source, 0, 1, &held).unwrap(), 10), (vec![], SourceStatus::End));
+    // Of an earlier version's checkpoint nothing is known but that it was read.
+    let value = serde_json::json!({"offset": 4, "line": 3, "mark": "", "done": true});
+    let old = [RestoredItem { subtask: 0, key: held[0].key.clone(), value }];
+    std::fs::write(f.path(), "c\n").unwrap();
+    assert_eq!(poll(&mut begin(&source, 0, 1, &old).unwrap(), 10), (vec![], SourceStatus::End));
+}
+
+#[test]
+fn a_path_that_means_another_file_now_says_which_it_was() {
+    let f = file(b"a\nb\n");
+    let source = FileSource::lines(f.path());
+    let mut first = begin(&source, 0, 1, &[]).unwrap();
+    poll(&mut first, 1);
+    let mut held = items(&mut [first]);
+    // As if it had been given as a relative path, from another folder.
+    held[0].value["path"] = "/elsewhere/a".into();
+    std::fs::write(f.path(), "x\ny\n").unwrap();
+    let e = begin(&source, 0, 1, &held).unwrap_err().to_string();
+    let which = format!("(that was /elsewhere/a, this is {})", f.path().display());
+    assert!(e.contains(&which), "{e}");
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_is_not_read_to_its_end() {
+    let f = file("line\n".repeat(200_000).as_bytes());
+    let mut source = begin(&FileSource::lines(f.path()), 0, 1, &[]).unwrap();
+    assert_eq!(poll(&mut source, 10).0.len(), 10);
+    f.as_file().set_len(1_000).unwrap();
+    let mut out = SourceBatch::new(200_000);
+    let e = loop {
+        match source.poll(&mut out, Duration::from_secs(1)) {
+            Ok(status) => assert_ne!(status, SourceStatus::End, "the rest is missing"),
+            Err(e) => break e,
+        }
+    };
+    assert!(e.chain().contains("it has shrunk to 1000 bytes while it was read"), "{}", e.chain());
+}
+
+#[test]
+fn no_two_files_have_one_name_in_a_checkpoint() {
+    let paths = ["x", "x", "x #2", "x", "x #2"].map(PathBuf::from);
+    let mut names = names(&paths);
+    assert_eq!(names[0], "x");
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 5, "{names:?}");
+}

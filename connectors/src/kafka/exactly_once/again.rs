@@ -70,19 +70,32 @@ pub(super) fn goes_on(error: &KafkaError) -> bool {
     }
 }
 
-/// Gives a record to the client, waiting while its queue is full; no error when it was told to stop.
+/// Gives a record to the client, waiting while its queue is full, as long as that gets on; no error when it was told to stop.
 pub(super) fn put<K: ToBytes + ?Sized, P: ToBytes + ?Sized>(
     producer: &BaseProducer<ClientLog>,
     mut record: BaseRecord<'_, K, P>,
     stop: &AtomicBool,
 ) -> std::result::Result<(), Option<KafkaError>> {
+    let mut stuck = None;
     loop {
-        match producer.send(record) {
+        let full = match producer.send(record) {
             Ok(()) => return Ok(()),
-            Err((KafkaError::MessageProduction(Code::QueueFull), back)) => record = back,
+            Err((e @ KafkaError::MessageProduction(Code::QueueFull), back)) => {
+                record = back;
+                e
+            }
             Err((e, _)) => return Err(Some(e)),
-        }
+        };
         producer.poll(Duration::from_millis(10));
+        let left = producer.in_flight_count();
+        let (least, since) = stuck.get_or_insert((left, Instant::now()));
+        if left < *least {
+            (*least, *since) = (left, Instant::now());
+        }
+        // The transaction would run into its limit: another producer, and patience with that, is for the pump to decide.
+        if since.elapsed() > STEP {
+            return Err(Some(full));
+        }
         if stop.load(Ordering::Acquire) {
             return Err(None);
         }

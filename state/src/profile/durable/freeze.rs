@@ -1,4 +1,5 @@
 //! Freezing at a barrier: the writer hands over what it shares anyway; the snapshot thread writes what changed since.
+//! (over 400 lines: what is held, what is written, and how the two are told apart)
 
 use super::super::catalogue::Catalogue;
 use super::super::chunk::TagChunk;
@@ -6,6 +7,7 @@ use super::super::column::Column;
 use super::super::dict::Dict;
 use super::super::group::{Group, Memory};
 use super::super::heap::Heap;
+use super::super::update::TagType;
 use super::super::{CHUNK_BITS, dict::UserDict};
 use super::layout::{FORMAT, NAMES, Name, PAGED, Part, Place, head, head_format, seal};
 use super::page::Page;
@@ -56,19 +58,26 @@ pub struct Written {
 #[derive(Debug, Default)]
 struct KeptGroup {
     held: Held,
+    /// The name that each tag's pieces are kept under, by tag number; none if there are none.
+    names: Vec<Option<Arc<str>>>,
+    /// Names that pieces are kept under and that no tag here has.
+    stray: Vec<Arc<str>>,
     /// By tag number and paged part, then by page.
     pages: Vec<Vec<Option<Arc<dyn Page>>>>,
     /// What the snapshot being written adds. An old page goes as soon as the new one is written, so that three versions are
     /// never in memory; if the snapshot fails, its pages count as not held: they would have to be written again anyway.
     unsettled: Option<Held>,
     unsettled_pages: Vec<(usize, usize)>,
+    unsettled_names: Vec<Option<Arc<str>>>,
 }
 
 /// What the store has of a group beside pages.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Held {
-    /// The list of tags is that of this process.
-    tags: bool,
+    /// The list of tags is that of this state of the catalogue; 0 where it is not known.
+    tags: u64,
+    /// The types that values are kept in, by tag number.
+    kinds: Arc<[TagType]>,
     users: u32,
     /// How many values each tag's dictionary has, by tag number.
     values: Vec<u32>,
@@ -79,7 +88,8 @@ impl Held {
     fn all(group: &Group, catalogue: &Catalogue) -> Self {
         let values = &group.version.values;
         let values = (0..catalogue.tags().len()).map(|tag| values.get(tag).map_or(0, |dict| dict.len()));
-        Held { tags: true, users: group.version.users, values: values.collect() }
+        let (users, kinds) = (group.version.users, group.version.kinds.clone());
+        Held { tags: catalogue.revision, kinds, users, values: values.collect() }
     }
 }
 
@@ -104,8 +114,13 @@ impl KeptGroup {
 
     /// Ends the snapshot that was being written, if there is one.
     fn settle(&mut self, written: bool) {
+        let names = std::mem::take(&mut self.unsettled_names);
         match self.unsettled.take() {
-            Some(held) if written => self.held = held,
+            Some(held) if written => {
+                self.held = held;
+                self.names = names;
+                self.stray.clear();
+            }
             _ => {}
         }
         for (slot, at) in std::mem::take(&mut self.unsettled_pages) {
@@ -132,12 +147,21 @@ fn slot(tag: usize, part: Part) -> usize {
 
 impl Kept {
     /// What a store holds that these groups were read from.
-    pub(crate) fn of(table: u16, start: u16, groups: &[Group], catalogue: &Catalogue) -> Self {
+    ///
+    /// `stored` says under which names, of each group.
+    pub(crate) fn of(
+        table: u16,
+        start: u16,
+        groups: &[Group],
+        catalogue: &Catalogue,
+        stored: Vec<StoredNames>,
+    ) -> Self {
         let bytes = AtomicU64::new(groups.iter().map(|group| group.heap() as u64).sum());
-        let groups = groups.iter().map(|group| {
+        let groups = groups.iter().zip(stored).map(|(group, stored)| {
             // Its list of tags may be another: whatever the store has, it is written again.
-            let held = Held { tags: false, ..Held::all(group, catalogue) };
-            let mut kept = KeptGroup { held, ..KeptGroup::default() };
+            let held = Held { tags: 0, ..Held::all(group, catalogue) };
+            let StoredNames { names, stray } = stored;
+            let mut kept = KeptGroup { held, names, stray, ..KeptGroup::default() };
             let Ok(()) = walk(group, catalogue, &mut kept);
             kept
         });
@@ -161,6 +185,15 @@ impl Kept {
     }
 }
 
+/// Under which names a group's tags are kept in the store.
+#[derive(Debug, Default)]
+pub(crate) struct StoredNames {
+    /// By tag number.
+    pub(crate) names: Vec<Option<Arc<str>>>,
+    /// Of tags that were dropped since.
+    pub(crate) stray: Vec<Arc<str>>,
+}
+
 /// Is shown every page of a group.
 trait Visit {
     type Error;
@@ -169,8 +202,10 @@ trait Visit {
 
 /// Shows all pages, in the order of their keys but for the tags, which go by number.
 fn walk<V: Visit>(group: &Group, catalogue: &Catalogue, visit: &mut V) -> Result<(), V::Error> {
-    let tags = catalogue.tags().len();
-    for tag in 0..tags {
+    let all = catalogue.tags();
+    // The pieces of a dropped tag go, whatever is in memory of it yet.
+    let live = |tag: &usize| all.get(*tag).is_some_and(|(name, _)| !name.is_empty());
+    for tag in (0..all.len()).filter(live) {
         for (i, chunk) in group.version.chunks.iter().enumerate() {
             match chunk.tag(tag as u32) {
                 Some(TagChunk::Enum { forward, .. }) => column(visit, tag, Part::Forward, i, forward)?,
@@ -181,7 +216,7 @@ fn walk<V: Visit>(group: &Group, catalogue: &Catalogue, visit: &mut V) -> Result
         }
     }
     for part in [Part::Stamps, Part::Touched, Part::Cleared] {
-        for (tag, memory) in group.memory.iter().enumerate().take(tags) {
+        for (tag, memory) in group.memory.iter().enumerate().filter(|(tag, _)| live(tag)) {
             let stamps = match (part, memory) {
                 (Part::Stamps, Memory::Enum(stamps) | Memory::Int(stamps)) => stamps,
                 (Part::Touched, Memory::Set(memory)) => &memory.touched,
@@ -193,7 +228,7 @@ fn walk<V: Visit>(group: &Group, catalogue: &Catalogue, visit: &mut V) -> Result
             }
         }
     }
-    for (tag, memory) in group.memory.iter().enumerate().take(tags) {
+    for (tag, memory) in group.memory.iter().enumerate().filter(|(tag, _)| live(tag)) {
         let Memory::Set(memory) = memory else { continue };
         for (i, chunk) in memory.elements.0.iter().enumerate() {
             column(visit, tag, Part::Elements, i, chunk)?;
@@ -303,25 +338,55 @@ struct Writing<'a> {
 impl Writing<'_> {
     fn group(&mut self, group: &Group) -> Result<(), StateError> {
         let catalogue = self.catalogue;
+        self.gone(catalogue);
         let new = Held::all(group, catalogue);
         let old = std::mem::take(&mut self.kept.held);
         let written = self.beside_pages(group, &old, &new).and_then(|()| walk(group, catalogue, self));
         self.kept.held = old;
         self.kept.unsettled = Some(new);
+        let name = |(name, _): &(Arc<str>, TagType)| (!name.is_empty()).then(|| name.clone());
+        self.kept.unsettled_names = catalogue.tags().iter().map(name).collect();
         written
+    }
+
+    /// Deletes what is kept under names that tags have no more, and forgets that it is held: first of all, since another tag may have the name now.
+    fn gone(&mut self, catalogue: &Catalogue) {
+        let mut gone = self.kept.stray.clone();
+        for (tag, name) in self.kept.names.iter().enumerate() {
+            let Some(name) = name else { continue };
+            if catalogue.tags().get(tag).is_some_and(|(now, _)| now == name) {
+                continue;
+            }
+            gone.push(name.clone());
+            let slots = slot(tag, Part::Forward)..slot(tag + 1, Part::Forward);
+            let pages = self.kept.pages.iter_mut().take(slots.end).skip(slots.start);
+            pages.for_each(Vec::clear);
+            if let Some(values) = self.kept.held.values.get_mut(tag) {
+                *values = 0;
+            }
+        }
+        for name in gone {
+            for part in PAGED.into_iter().chain([Part::Values]) {
+                let (from, to) = Place::range(self.group, self.table, part, &name);
+                self.batch.delete_range(&from, &to);
+            }
+        }
     }
 
     fn beside_pages(&mut self, group: &Group, old: &Held, new: &Held) -> Result<(), StateError> {
         let catalogue = self.catalogue;
         if old != new {
             self.put_as(head_format(catalogue), Place::HEAD, |out| {
-                head(out, new.users, catalogue, &new.values)
+                head(out, new.users, catalogue, &new.values, &new.kinds)
             })?;
         }
         let dict: &UserDict = &group.version.dict;
         self.names(Part::Users, "", dict, old.users, new.users)?;
         for (tag, new) in new.values.iter().enumerate() {
             let old = old.values.get(tag).copied().unwrap_or(0);
+            if catalogue.tags()[tag].0.is_empty() {
+                continue;
+            }
             if let Some(dict) = group.version.values.get(tag) {
                 self.names(Part::Values, &catalogue.tags()[tag].0, dict, old, *new)?;
             }

@@ -88,6 +88,15 @@ impl<'a> Place<'a> {
         into.extend_from_slice(&self.page.to_be_bytes());
     }
 
+    /// The keys of all pieces of a part of a tag: from the first on, and before the second.
+    pub(super) fn range(group: KeyGroup, table: u16, part: Part, tag: &str) -> (Vec<u8>, Vec<u8>) {
+        let (mut from, mut to) = (Vec::new(), Vec::new());
+        Place { part, tag, page: 0 }.key(group, table, &mut from);
+        // No tag has the very last page: a user's number is below 2^32, and a page has more users than one.
+        Place { part, tag, page: u32::MAX }.key(group, table, &mut to);
+        (from, to)
+    }
+
     /// Reads a whole key.
     pub(super) fn of(key: &'a [u8]) -> Result<Self, Bad> {
         const BAD: Bad = Bad("its key is none");
@@ -178,16 +187,16 @@ impl<'a> Head<'a> {
 /// The format of a head with such tags.
 pub(super) fn head_format(catalogue: &Catalogue) -> u8 {
     let first = |kind: TagType| matches!(kind, TagType::Enum | TagType::Set | TagType::Int);
-    if catalogue.tags().iter().all(|(_, kind)| first(*kind)) { FORMAT } else { HEAD_FORMAT }
+    if catalogue.live().all(|(.., kind)| first(kind)) { FORMAT } else { HEAD_FORMAT }
 }
 
-/// Appends a [`Head`]; `values` tells the length of each tag's dictionary.
-pub(super) fn head(out: &mut Vec<u8>, users: u32, catalogue: &Catalogue, values: &[u32]) {
-    let tags = catalogue.tags();
+/// Appends a [`Head`]; `values` tells the length of each tag's dictionary, and `kinds` in which types tags are kept, as far as they are.
+pub(super) fn head(out: &mut Vec<u8>, users: u32, catalogue: &Catalogue, values: &[u32], kinds: &[TagType]) {
     varint(out, u64::from(users));
-    varint(out, tags.len() as u64);
-    for ((name, kind), values) in tags.iter().zip(values) {
-        match kind {
+    varint(out, catalogue.live().count() as u64);
+    for (number, name, kind) in catalogue.live() {
+        let number = number as usize;
+        match kinds.get(number).unwrap_or(&kind) {
             TagType::Enum => out.push(0),
             TagType::Set => out.push(1),
             TagType::Int => out.push(2),
@@ -201,7 +210,7 @@ pub(super) fn head(out: &mut Vec<u8>, users: u32, catalogue: &Catalogue, values:
             TagType::Map => out.push(10),
         }
         text(out, name);
-        varint(out, u64::from(*values));
+        varint(out, u64::from(values.get(number).copied().unwrap_or(0)));
     }
 }
 

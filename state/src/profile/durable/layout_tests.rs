@@ -75,7 +75,7 @@ fn heads_are_frozen() {
         assert_eq!(catalogue.add(name, kind), Ok(true));
     }
     let mut out = Vec::new();
-    head(&mut out, 300, &catalogue, &[7, 0, 0]);
+    head(&mut out, 300, &catalogue, &[7, 0, 0], &[]);
     let expected =
         [&[0xac, 2, 3, 0, 4][..], b"city", &[7, 1, 2], "ä".as_bytes(), &[0, 2, 1, b'n', 0]].concat();
     assert_eq!(out, expected);
@@ -108,7 +108,7 @@ fn heads_with_later_types_are_frozen_and_of_a_later_format() {
     }
     assert_eq!(head_format(&catalogue), HEAD_FORMAT);
     let mut out = Vec::new();
-    head(&mut out, 1, &catalogue, &[0, 0, 0, 0, 0, 0, 0, 5, 6]);
+    head(&mut out, 1, &catalogue, &[0, 0, 0, 0, 0, 0, 0, 5, 6], &[]);
     let tags = [
         &[2, 1, b'n', 0][..],
         &[3, 2, b't', b'0', 0],

@@ -10,25 +10,31 @@ use super::super::stamp::chunk_mut;
 use super::super::update::{Shape, TagType};
 use super::super::user::UserId;
 use super::bytes::{Bad, Input};
+use super::freeze::StoredNames;
 use super::layout::{FORMAT, HEAD_FORMAT, Head, NAMES, Name, Part, Place, Unopened, open};
 use super::page::Page;
 use crate::backend::StateBackend;
 use crate::key::KeyGroup;
 use crate::keyspace::{after_prefix, prefix};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Reads one key group; an empty one where the store has nothing.
 ///
-/// Tags that the space does not know yet are defined in it.
+/// Tags that the space does not know yet are defined in it. `since` is the number of the last change of the catalogue that was told of when the group was
+/// written: what was dropped or renamed later is so here.
 pub(crate) fn read_group(
     space: &Space,
     group: KeyGroup,
     table: u16,
     backend: &dyn StateBackend,
-) -> Result<Group, RestoreError> {
+    since: u64,
+) -> Result<(Group, StoredNames), RestoreError> {
     let from = prefix(group, table);
-    let mut reading = Reading { space, group, users: 0, dict: UserDict::default(), tags: Vec::new() };
+    let (dict, names) = (UserDict::default(), StoredNames::default());
+    let mut reading =
+        Reading { space, group, since, users: 0, dict, tags: Vec::new(), numbers: HashMap::new(), names };
     let mut failed = None;
     backend.scan(&from, &after_prefix(&from), &mut |key, value| match reading.take(key, value) {
         Ok(()) => ControlFlow::Continue(()),
@@ -51,11 +57,17 @@ struct Reading<'a> {
     dict: UserDict,
     /// By tag number in this process; none for those that are not in the store.
     tags: Vec<Option<ReadTag>>,
+    since: u64,
+    /// The numbers of stored tags by stored name; none for those that were dropped since.
+    numbers: HashMap<String, Option<usize>>,
+    names: StoredNames,
 }
 
 /// One tag being read.
 struct ReadTag {
     name: String,
+    /// The type that its values are kept in, of which that of the tag may be a wider one.
+    kind: TagType,
     /// How many values its dictionary is to have.
     values: u32,
     dict: ValueDict,
@@ -74,6 +86,7 @@ impl ReadTag {
     fn new(name: &str, kind: TagType, values: u32) -> Self {
         ReadTag {
             name: name.to_owned(),
+            kind,
             values,
             dict: ValueDict::default(),
             columns: match kind.shape() {
@@ -199,21 +212,30 @@ impl Reading<'_> {
         self.users = head.users;
         self.dict = UserDict::with_capacity(head.users as usize);
         for &(name, stored, values) in &head.tags {
-            let defined = self.space.define_stored(name, stored);
+            let Some(now) = self.space.catalogue().now_called(name, self.since) else {
+                self.numbers.insert(name.to_owned(), None);
+                self.names.stray.push(name.into());
+                continue;
+            };
+            let defined = self.space.define_stored(&now, stored);
             let catalogue = self.space.catalogue();
-            let Some((number, wanted)) = catalogue.find(name) else {
+            let Some((number, wanted)) = catalogue.find(&now) else {
                 // It is not defined and cannot be: the reason is the error's.
                 defined?;
                 continue;
             };
-            if defined.is_err() {
+            if defined.is_err() && !stored.widens_to(wanted) {
                 let (space, tag) = (catalogue.space.to_string(), name.to_owned());
                 return Err(RestoreError::TagType { space, tag, stored, wanted });
             }
-            if self.tags.len() <= number as usize {
-                self.tags.resize_with(number as usize + 1, || None);
+            let number = number as usize;
+            if self.tags.len() <= number {
+                self.tags.resize_with(number + 1, || None);
+                self.names.names.resize(number + 1, None);
             }
-            self.tags[number as usize] = Some(ReadTag::new(name, stored, values));
+            self.tags[number] = Some(ReadTag::new(name, stored, values));
+            self.names.names[number] = Some(name.into());
+            self.numbers.insert(name.to_owned(), Some(number));
         }
         Ok(())
     }
@@ -226,8 +248,15 @@ impl Reading<'_> {
                 if fits { Ok(()) } else { Err(Bad("a user is of another key group")) }
             });
         }
-        let number = self.space.catalogue().find(place.tag).map(|(number, _)| number as usize);
-        let tag = number.and_then(|n| self.tags.get_mut(n)?.as_mut());
+        let tag = match self.numbers.get(place.tag) {
+            Some(None) => {
+                // Nobody reads what was dropped.
+                input.0 = &[];
+                return Ok(());
+            }
+            Some(Some(number)) => self.tags.get_mut(*number).and_then(Option::as_mut),
+            None => None,
+        };
         let tag = tag.ok_or(Bad("its tag is not in the list of tags"))?;
         match place.part {
             Part::Values => names(place.page, tag.values, &tag.dict, input, |_| Ok(())),
@@ -235,7 +264,7 @@ impl Reading<'_> {
         }
     }
 
-    fn finish(mut self) -> Result<Group, RestoreError> {
+    fn finish(mut self) -> Result<(Group, StoredNames), RestoreError> {
         let missing = Bad("it is missing");
         let page = self.dict.len() / NAMES as u32;
         if self.dict.len() != self.users {
@@ -263,15 +292,16 @@ impl Reading<'_> {
         }
         let catalogue = self.space.catalogue();
         let known = tags.into_iter().zip(catalogue.tags());
-        let (values, memory): (Vec<_>, Vec<_>) = known
-            .map(|(tag, (name, kind))| {
-                let tag = tag.unwrap_or_else(|| ReadTag::new(name, *kind, 0));
-                (Arc::new(tag.dict), tag.memory)
-            })
-            .unzip();
+        let (mut kinds, mut memory) = (Vec::new(), Vec::new());
+        for (tag, (name, kind)) in known {
+            let tag = tag.unwrap_or_else(|| ReadTag::new(name, *kind, 0));
+            version.values.push(Arc::new(tag.dict));
+            kinds.push(tag.kind);
+            memory.push(tag.memory);
+        }
         version.chunks = chunks;
-        version.values = values;
+        version.kinds = kinds.into();
         version.dict = Arc::new(self.dict);
-        Ok(Group { version: Arc::new(version), memory: memory.into() })
+        Ok((Group { version: Arc::new(version), memory: memory.into(), lagging: false }, self.names))
     }
 }

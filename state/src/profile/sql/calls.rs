@@ -37,6 +37,14 @@ impl Conditions<'_> {
             ("not", [inner]) if self.scope.three_valued() => return self.read(inner, !not),
             ("isnull", [tag]) => return self.read(&Expr::IsNull(Box::new((*tag).clone())), not),
             ("isnotnull", [tag]) => return self.read(&Expr::IsNotNull(Box::new((*tag).clone())), not),
+            ("segment", [name]) => match literal(name)? {
+                // Whether somebody is in it is known of everybody.
+                TagValue::Text(name) => {
+                    let members = Predicate::segment(name);
+                    return Ok(if not { !members } else { members });
+                }
+                other => return Err(self.refuse(name, format_args!("{other} in place of a segment's name"))),
+            },
             ("has", [set, one]) => (*set, Test::HasAny(self.elements(self.tag(set)?.1, &[one])?)),
             ("hasany" | "hasall", [set, all]) => {
                 let Some(all) = array(all) else { return Err(self.refuse(expr, expr)) };

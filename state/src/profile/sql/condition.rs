@@ -14,7 +14,7 @@ use sqlparser::ast::{BinaryOperator, Expr, InTarget, Query, UnaryOperator, Value
 pub(super) const SUPPORTED: &str = "and, or, not, parentheses, =, !=, <, <=, >, >=, between, in, like 'prefix%', is null, is not null on a tag and \
      literals, hasAny(tag, ['a']), hasAll(tag, ['a']), has(tag, 'a'), JSON_CONTAINS(tag, '\"a\"', '$'), \
      JSON_OVERLAPS(tag, '[\"a\"]'), 'a' MEMBER OF(tag), arrayExists(x -> x = 'a', tag), map['key'] or JSON_EXTRACT(map, '$.key') in place of a tag, mapContains(map, 'key'), length(tag) or JSON_LENGTH(tag) compared \
-     with a number, empty(tag), notEmpty(tag), startsWith(tag, 'a'), true and false; texts in single quotes, numbers, dates as \
+     with a number, empty(tag), notEmpty(tag), startsWith(tag, 'a'), segment('name'), true and false; texts in single quotes, numbers, dates as \
      '2026-11-30' or '2026-11-30 12:00:00' (UTC)";
 
 /// Reads who `select key from …` gives, and notes.

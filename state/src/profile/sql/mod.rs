@@ -5,11 +5,15 @@
 //! with what is supported.
 
 mod calls;
+mod change;
 mod condition;
 mod literal;
 mod parse;
 mod scope;
 mod statement;
 mod text;
+mod types;
+mod write;
 
+pub use change::SqlError;
 pub use statement::{Rows, SqlAnswer};

@@ -218,6 +218,7 @@ pub(super) fn implies_row(catalogue: &Catalogue, predicate: &Predicate, table: &
         Node::Leaf(name, _) => catalogue.split(name).0 == table,
         Node::And(parts) => parts.iter().any(|p| implies_row(catalogue, p, table)),
         Node::Or(parts) => parts.iter().all(|p| implies_row(catalogue, p, table)),
+        Node::Segment(name) => catalogue.segment(name).is_some_and(|p| implies_row(catalogue, p, table)),
         Node::All | Node::Not(_) | Node::AtLeast(..) | Node::Users(_) => false,
     }
 }

@@ -1,4 +1,4 @@
-//! Statements: SELECT of a count or of rows over tables joined on the user's id, SHOW TABLES, DESCRIBE.
+//! Statements that read: SELECT of a count or of rows over tables joined on the user's id, SHOW TABLES and SEGMENTS, DESCRIBE.
 //! (over 400 lines: one statement's parts are read in one place, most of them to be refused by name.)
 
 use super::super::catalogue::Catalogue;
@@ -9,7 +9,7 @@ use super::super::update::TagValue;
 use super::super::user::UserId;
 use super::condition::Conditions;
 use super::scope::{Column, Scope, Source, implies_row, row};
-use super::text::{at, start, statement, unsupported};
+use super::text::{Command, at, start, statement, unsupported};
 use serde::Serialize;
 use sqlparser::ast::{
     BinaryOperator, Distinct, DuplicateTreatment, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
@@ -19,7 +19,9 @@ use sqlparser::ast::{
 use sqlparser::tokenizer::Location;
 
 const SUPPORTED: &str = "SELECT count(*) or the user's id and tags FROM a table, or tables joined on the user's id (a, b WHERE \
-     a.id = b.id; JOIN … ON; JOIN … USING), with WHERE, LIMIT and OFFSET; SHOW TABLES; DESCRIBE a table";
+     a.id = b.id; JOIN … ON; JOIN … USING), with WHERE, LIMIT and OFFSET; SHOW TABLES; SHOW SEGMENTS; DESCRIBE a table";
+/// What changes something, where only reading is done.
+const READING: &str = "statements that read; others go to Profiles::sql, over HTTP to POST /sql";
 
 /// Rows that one answer has at most.
 const MOST_ROWS: usize = 10_000;
@@ -95,8 +97,13 @@ impl Snapshot {
     /// [`QueryError`], with the line and column where what it is about begins: no SQL, or SQL that is not supported (and what is); an unknown
     /// table or tag; a condition that does not fit its tag's type; a text that is too long, too deep, or asks for over 10,000 rows.
     pub fn sql(&self, text: &str) -> Result<SqlAnswer, QueryError> {
+        self.read(&statement(text)?)
+    }
+
+    /// Answers a statement that reads.
+    pub(super) fn read(&self, command: &Command) -> Result<SqlAnswer, QueryError> {
         let mut notes = Vec::new();
-        let mut rows = match read(self.catalogue(), &statement(text)?, &mut notes)? {
+        let mut rows = match read(self.catalogue(), command, &mut notes)? {
             Read::Given(rows) => rows,
             Read::Count { predicate, name } => {
                 let count = self.count(&predicate)?.value;
@@ -168,7 +175,28 @@ fn refuse(place: Location, piece: impl std::fmt::Display) -> QueryError {
     at(place, unsupported(piece, SUPPORTED))
 }
 
-fn read(catalogue: &Catalogue, statement: &Statement, notes: &mut Vec<String>) -> Result<Read, QueryError> {
+fn read(catalogue: &Catalogue, command: &Command, notes: &mut Vec<String>) -> Result<Read, QueryError> {
+    let text = |text: &str| Some(TagValue::from(text));
+    let statement = match command {
+        Command::Statement(statement) => &**statement,
+        Command::ShowSegments => {
+            let row = |(name, condition): (&std::sync::Arc<str>, &Predicate)| {
+                vec![text(name), text(&condition.to_json().to_string())]
+            };
+            let rows = catalogue.segments().map(row).collect();
+            return Ok(Read::Given(Rows {
+                columns: vec!["name".into(), "condition".into()],
+                rows,
+                notes: Vec::new(),
+            }));
+        }
+        Command::PutSegment { name, .. } | Command::DropSegment { name, .. } => {
+            return Err(at(
+                name.span.start,
+                unsupported(format_args!("a change of segment {name}"), READING),
+            ));
+        }
+    };
     match statement {
         Statement::Query(query) => select(catalogue, query, notes),
         Statement::ShowTables {
@@ -184,7 +212,6 @@ fn read(catalogue: &Catalogue, statement: &Statement, notes: &mut Vec<String>) -
         }
         Statement::ExplainTable { hive_format: None, table_name, .. } => {
             let table = known_table(catalogue, table_name)?;
-            let text = |text: &str| Some(TagValue::from(text));
             let mut rows = vec![vec![text(&catalogue.key), text("user id")]];
             for (name, kind, _) in catalogue.columns(&table) {
                 rows.push(vec![text(name), text(&kind.to_string())]);
@@ -192,15 +219,24 @@ fn read(catalogue: &Catalogue, statement: &Statement, notes: &mut Vec<String>) -
             Ok(Read::Given(Rows { columns: vec!["name".into(), "type".into()], rows, notes: Vec::new() }))
         }
         other => {
+            let changes = matches!(
+                other,
+                Statement::AlterTable(_)
+                    | Statement::CreateTable(_)
+                    | Statement::Insert(_)
+                    | Statement::Update(_)
+                    | Statement::Delete(_)
+            );
             let first = other.to_string();
             let verb = first.split_whitespace().next().unwrap_or("this");
-            Err(refuse(Location { line: 1, column: 1 }, format_args!("{verb} …")))
+            let supported = if changes { READING } else { SUPPORTED };
+            Err(at(Location { line: 1, column: 1 }, unsupported(format_args!("{verb} …"), supported)))
         }
     }
 }
 
 /// The table of a name; a database before it does not matter.
-fn known_table(catalogue: &Catalogue, name: &ObjectName) -> Result<String, QueryError> {
+pub(super) fn known_table(catalogue: &Catalogue, name: &ObjectName) -> Result<String, QueryError> {
     let last = name.0.last().and_then(|part| part.as_ident());
     let Some(ident) = last else { return Err(refuse(name.span().start, name)) };
     let tables = catalogue.tables();
@@ -212,7 +248,7 @@ fn known_table(catalogue: &Catalogue, name: &ObjectName) -> Result<String, Query
 }
 
 /// The one SELECT that a query is, without what is not supported.
-fn plain(query: &Query) -> Result<&Select, QueryError> {
+pub(super) fn plain(query: &Query) -> Result<&Select, QueryError> {
     let place = query.span().start;
     let refused = [
         (query.with.is_some(), "WITH"),
@@ -323,7 +359,7 @@ fn page(limit: &LimitClause) -> Result<(Page, bool), QueryError> {
 }
 
 /// FROM and WHERE: who is asked for, and where names are looked up.
-fn from_where<'a>(
+pub(super) fn from_where<'a>(
     catalogue: &'a Catalogue,
     select: &Select,
     notes: &mut Vec<String>,
@@ -455,7 +491,11 @@ fn on_ids(expr: &Expr, scope: &Scope<'_>) -> Option<(usize, usize)> {
 }
 
 /// The users that `select key from …` gives.
-fn subquery(catalogue: &Catalogue, query: &Query, notes: &mut Vec<String>) -> Result<Predicate, QueryError> {
+pub(super) fn subquery(
+    catalogue: &Catalogue,
+    query: &Query,
+    notes: &mut Vec<String>,
+) -> Result<Predicate, QueryError> {
     let select = plain(query)?;
     if let Some(limit) = &query.limit_clause {
         return Err(refuse(limit.span().start, "LIMIT in a subquery"));

@@ -1,8 +1,9 @@
 //! From text to a syntax tree, within limits that keep its depth harmless, and errors that name a place in the text.
 
 use super::super::error::QueryError;
-use sqlparser::ast::{Expr, Spanned, Statement};
+use sqlparser::ast::{Expr, Ident, Query, Spanned, Statement};
 use sqlparser::dialect::{ClickHouseDialect, Dialect};
+use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, Tokenizer};
 use std::any::TypeId;
@@ -36,6 +37,15 @@ impl Dialect for Forms {
         true
     }
     fn supports_lambda_functions(&self) -> bool {
+        true
+    }
+    fn supports_add_column_if_not_exists(&self) -> bool {
+        true
+    }
+    fn supports_array_typedef_with_parentheses(&self) -> bool {
+        true
+    }
+    fn supports_alter_column_position(&self) -> bool {
         true
     }
     fn supports_limit_comma(&self) -> bool {
@@ -73,10 +83,63 @@ pub(super) fn expression(text: &str) -> Result<Expr, QueryError> {
     Ok(expr)
 }
 
+/// A statement: one that the parser knows, or one of segments.
+#[derive(Debug)]
+pub(super) enum Command {
+    Statement(Box<Statement>),
+    PutSegment { name: Ident, definition: Definition },
+    DropSegment { name: Ident, if_exists: bool },
+    ShowSegments,
+}
+
+/// What a segment is defined by.
+#[derive(Debug)]
+pub(super) enum Definition {
+    Condition(Box<Expr>),
+    Query(Box<Query>),
+}
+
+/// Whether the next tokens are these words; they are taken if so.
+fn words(parser: &mut Parser<'_>, wanted: &[&str]) -> bool {
+    let is = |(n, wanted): (usize, &&str)| match &parser.peek_nth_token_ref(n).token {
+        Token::Word(word) => word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted),
+        _ => false,
+    };
+    let all = wanted.iter().enumerate().all(is);
+    if all {
+        wanted.iter().for_each(|_| drop(parser.next_token()));
+    }
+    all
+}
+
+fn command(parser: &mut Parser<'_>) -> Result<Command, ParserError> {
+    let put = words(parser, &["create", "segment"])
+        || words(parser, &["create", "or", "replace", "segment"])
+        || words(parser, &["alter", "segment"]);
+    if put {
+        let name = parser.parse_identifier()?;
+        parser.expect_keyword(Keyword::AS)?;
+        let definition = if parser.peek_keyword(Keyword::SELECT) {
+            Definition::Query(parser.parse_query()?)
+        } else {
+            Definition::Condition(Box::new(parser.parse_expr()?))
+        };
+        return Ok(Command::PutSegment { name, definition });
+    }
+    if words(parser, &["drop", "segment"]) {
+        let if_exists = words(parser, &["if", "exists"]);
+        return Ok(Command::DropSegment { name: parser.parse_identifier()?, if_exists });
+    }
+    if words(parser, &["show", "segments"]) {
+        return Ok(Command::ShowSegments);
+    }
+    parser.parse_statement().map(|statement| Command::Statement(Box::new(statement)))
+}
+
 /// Reads one statement, which may end in a semicolon.
-pub(super) fn statement(text: &str) -> Result<Statement, QueryError> {
+pub(super) fn statement(text: &str) -> Result<Command, QueryError> {
     let mut parser = parser(text)?;
-    let statement = parser.parse_statement().map_err(|e| unread(&e, text, &parser))?;
+    let statement = command(&mut parser).map_err(|e| unread(&e, text, &parser))?;
     while parser.consume_token(&Token::SemiColon) {}
     end(&parser, "statement")?;
     Ok(statement)

@@ -208,5 +208,5 @@ fn commits_are_told_of_each_sink_and_the_latest_of_all() {
     add_commits(&mut record, at(start, 9), &[(sink("out"), at(start, 40)), (sink("fast"), at(start, 9))]);
     let told: Vec<_> = record.tasks.iter().map(|task| task.phases.commit_ms).collect();
     assert_eq!((record.phases.commit_ms, told), (Some(31), vec![None, Some(0), Some(31)]));
-    assert_eq!(said(&record.phases), "start_delay 9 ms, write 30 ms, upload 9 ms, commit 31 ms");
+    assert_eq!(said(&record.phases), "trigger 9 ms, write 30 ms, upload 9 ms, commit 31 ms");
 }

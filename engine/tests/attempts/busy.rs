@@ -24,7 +24,7 @@ fn a_source_that_is_busy_shows_as_its_trigger_and_not_as_alignment_elsewhere() {
     until(&job, SOON, "a call that lasts", || held.holds.load(Ordering::SeqCst));
     let lasted = std::thread::scope(|scope| {
         let asked = scope.spawn(|| job.checkpoint());
-        let aligns = || job.tasks().iter().any(|t| t.aligning == ["busy[0]"]);
+        let aligns = || job.tasks().iter().any(|t| t.aligning == ["busy#0"]);
         until(&job, SOON, "a barrier on one input", aligns);
         let since = Instant::now();
         until(&job, SOON, "a call that lasts longer", || since.elapsed() > Duration::from_millis(400));
@@ -35,16 +35,16 @@ fn a_source_that_is_busy_shows_as_its_trigger_and_not_as_alignment_elsewhere() {
         until(&job, SOON, "the part of the other one", || flying().acknowledged.tasks == 1);
         let flying = flying();
         assert_eq!((flying.id, flying.acknowledged.of), (1, 3), "{flying:?}");
-        assert!(flying.waits_for.contains("barrier missing from busy[0]"), "{flying:?}");
+        assert!(flying.waits_for.contains("barrier missing from busy#0"), "{flying:?}");
         let busy = flying.tasks.iter().find(|t| t.uid == "busy").unwrap();
         assert!(busy.phases.trigger_ms >= Some(400), "so far: {flying:?}");
-        let missing = flying.tasks.iter().flat_map(|t| &t.missing).find(|m| m.from == "busy[0]").unwrap();
+        let missing = flying.tasks.iter().flat_map(|t| &t.missing).find(|m| m.from == "busy#0").unwrap();
         assert!(missing.waited_ms >= 400, "since the other one came: {flying:?}");
         let (_, shown) = get(port.address(), "/job");
         let shown = &shown["checkpoints_in_flight"][0];
         assert_eq!((&shown["id"], &shown["kind"]), (&1.into(), &"checkpoint".into()), "{shown}");
         assert_eq!((&shown["acknowledged"]["tasks"], &shown["acknowledged"]["of"]), (&1.into(), &3.into()));
-        assert!(shown["waits_for"].as_str().unwrap().contains("busy[0]"), "{shown}");
+        assert!(shown["waits_for"].as_str().unwrap().contains("busy#0"), "{shown}");
         let lasted = since.elapsed();
         held.hold.store(false, Ordering::SeqCst);
         asked.join().unwrap().unwrap();

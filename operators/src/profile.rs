@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_engine::memory::{Metered, Share};
 use weir_engine::{
-    Barrier, Closing, Collector, Counter, EndKind, EventTime, Keyed, Operator, OperatorContext, Record,
-    Result, SharedClock, SideOutput, SideSlot, SignalPort, TaskError, Watermark,
+    Barrier, Closing, Collector, Counter, EndKind, EventTime, Keyed, Notice, Operator, OperatorContext,
+    Record, Result, SharedClock, SideOutput, SideSlot, SignalPort, TaskError, Watermark,
 };
 use weir_state::profile::{ProfileError, ProfileUpdate, Profiles, UserId, Writer};
 use weir_state::store::Snapshot;
@@ -241,6 +241,8 @@ impl Operator<Keyed<UserId, ProfileUpdate>> for UpdateProfile {
         let clock = cx.clock().clone();
         let store = cx.store()?;
         let writer = profiles.restore_writer(&store, cx.attempt().0)?;
+        let waker = cx.waker();
+        writer.on_writes(move || waker.wake());
         let metered = writer.memory_meter().map(|meter| cx.memory().meter(Share::Index, meter));
         let mut open = Open {
             watermark: progress::unless_over(Watermark(writer.watermark())),
@@ -279,6 +281,10 @@ impl Operator<Keyed<UserId, ProfileUpdate>> for UpdateProfile {
     fn on_batch_end(&mut self, _: &mut impl Collector<Infallible>) -> Result<()> {
         let every = self.target.publish_every;
         let open = self.opened()?;
+        if open.writer.take_writes() > 0 {
+            // Somebody waits for them.
+            open.publish();
+        }
         if open.writer.unpublished() > 0 && open.clock.elapsed().saturating_sub(open.published) >= every {
             open.publish();
         }
@@ -287,7 +293,7 @@ impl Operator<Keyed<UserId, ProfileUpdate>> for UpdateProfile {
 
     fn on_quiet(&mut self, _: &mut impl Collector<Infallible>) -> Result<()> {
         let open = self.opened()?;
-        if open.writer.unpublished() > 0 {
+        if open.writer.take_writes() > 0 || open.writer.unpublished() > 0 {
             open.publish();
         }
         Ok(())
@@ -316,11 +322,18 @@ impl Operator<Keyed<UserId, ProfileUpdate>> for UpdateProfile {
         Ok(())
     }
 
-    fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
+    fn snapshot(&mut self, barrier: Barrier, into: &mut Snapshot) -> Result<()> {
         match (&mut self.open.0, self.last.0.take()) {
-            (Some(open), _) => open.writer.freeze(into)?,
+            (Some(open), _) => open.writer.freeze_for(barrier.checkpoint.0, into)?,
             (None, Some(last)) => into.append(last),
             (None, None) => {}
+        }
+        Ok(())
+    }
+
+    fn on_notice(&mut self, notice: Notice) -> Result<()> {
+        if let (Notice::Completed(checkpoint), Some(open)) = (notice, &mut self.open.0) {
+            open.writer.completed(checkpoint.0);
         }
         Ok(())
     }

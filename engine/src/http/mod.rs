@@ -4,15 +4,19 @@ mod answers;
 mod control;
 mod logs;
 mod pages;
+mod params;
+mod segments;
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use actix_web::dev::ServerHandle;
 use actix_web::{App, HttpServer, web};
+use procfs::process::LimitValue;
 use tokio::sync::Semaphore;
-use weir_state::profile::{Profiles, Reader};
+use weir_state::profile::Profiles;
 
 use crate::job::{JobControl, JobHandle, JobView};
 use crate::metrics;
@@ -23,8 +27,22 @@ use crate::signals;
 const QUERY_THREADS: usize = 4;
 /// Queries that run or wait for a thread; more are refused at once.
 const QUERIES: usize = 32;
-/// Connections that are open at once; more wait to be accepted.
-const CONNECTIONS: usize = 256;
+/// Queries that wait for event time at once; they hold no thread.
+const WAITS: usize = 256;
+/// Connections that are open at once, if the process may open many files; more wait to be accepted.
+const CONNECTIONS: u64 = 4_096;
+/// How long a client may take to say what it wants: who only connects makes room for others soon.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A share of the files that the process may open: the job needs them too.
+fn connections() -> usize {
+    let limits = procfs::process::Process::myself().and_then(|me| me.limits());
+    let files = match limits.map(|limits| limits.max_open_files.soft_limit) {
+        Ok(LimitValue::Value(files)) => files,
+        _ => u64::MAX,
+    };
+    (files / 2).clamp(64, CONNECTIONS) as usize
+}
 
 /// Why a server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -59,9 +77,11 @@ pub enum HttpError {
 /// What requests are answered from.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    profiles: Option<Reader>,
+    profiles: Option<Profiles>,
     /// Of queries that may wait or run at once.
     turns: Arc<Semaphore>,
+    /// Of queries that may wait for event time at once.
+    waits: Arc<Semaphore>,
     /// Lists that are read page by page.
     pages: Arc<pages::Pages>,
     /// Set when the job has started; asked for before that, it is not there yet.
@@ -71,9 +91,10 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    fn new(profiles: Option<Reader>) -> Self {
-        let turns = Arc::new(Semaphore::new(QUERIES));
-        Shown { profiles, turns, pages: Arc::default(), job: OnceLock::new(), control: OnceLock::new() }
+    fn new(profiles: Option<Profiles>) -> Self {
+        let (turns, waits) = (Arc::new(Semaphore::new(QUERIES)), Arc::new(Semaphore::new(WAITS)));
+        let (job, control) = (OnceLock::new(), OnceLock::new());
+        Shown { profiles, turns, waits, pages: Arc::default(), job, control }
     }
 }
 
@@ -90,7 +111,7 @@ impl Shown {
 pub struct HttpPort {
     listener: TcpListener,
     address: SocketAddr,
-    profiles: Option<Reader>,
+    profiles: Option<Profiles>,
 }
 
 impl HttpPort {
@@ -115,7 +136,7 @@ impl HttpPort {
     /// Answers `/segments/…` and `/profiles/…` from `profiles`.
     #[must_use]
     pub fn profiles(mut self, profiles: &Profiles) -> Self {
-        self.profiles = Some(profiles.reader());
+        self.profiles = Some(profiles.clone());
         self
     }
 
@@ -143,7 +164,8 @@ impl HttpPort {
                 let server = HttpServer::new(app)
                     .workers(1)
                     .worker_max_blocking_threads(QUERY_THREADS)
-                    .max_connections(CONNECTIONS)
+                    .max_connections(connections())
+                    .client_request_timeout(REQUEST_TIMEOUT)
                     .disable_signals()
                     .shutdown_timeout(2)
                     .listen(listener);

@@ -8,6 +8,7 @@ use super::super::reader::{Page, Snapshot};
 use super::super::space::Profiles;
 use super::super::update::{Delta, ProfileUpdate, TagType, TagValue};
 use super::super::user::UserId;
+use super::super::writes::WriteError;
 use super::change::SqlError;
 use super::condition::Conditions;
 use super::literal::{arguments, array, json, literal, numeral};
@@ -38,6 +39,11 @@ impl Profiles {
     pub(super) fn written(&self, statement: &Statement) -> Result<Option<SqlAnswer>, SqlError> {
         let snapshot = self.reader().snapshot();
         let mut notes = Vec::new();
+        let writes = matches!(statement, Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_));
+        if writes && snapshot.version().stale {
+            // Whom it is about is not known until the job has read its checkpoint.
+            return Err(WriteError::NoWriter { space: self.name() }.into());
+        }
         let updates = match statement {
             Statement::Insert(insert) => inserted(&snapshot, insert, &mut notes)?,
             Statement::Update(update) => updated(&snapshot, update, &mut notes)?,

@@ -120,6 +120,19 @@ fn reader(fetched: &Fetched, wanted: Option<&'static Schema>) -> Result<GenericD
     made().map_err(|e| format!("schema id {id} cannot be read with: {e}"))
 }
 
+/// The bytes of a record, and whether more were wanted than there are.
+struct Whole<'a> {
+    rest: &'a [u8],
+    is_short: bool,
+}
+
+impl std::io::Read for Whole<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.is_short |= into.len() > self.rest.len();
+        std::io::Read::read(&mut self.rest, into)
+    }
+}
+
 impl Ready {
     #[inline]
     fn decode<T: DeserializeOwned>(&mut self, body: &[u8]) -> Result<T, String> {
@@ -140,10 +153,15 @@ impl Ready {
     /// By way of a value of any schema, which takes more than the direct way does, and can tell where something is wrong.
     fn slowly<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, String> {
         let not = |why: String| format!("not the expected Avro (schema id {}): {why}", self.id);
-        let mut rest = body;
-        let value = self.reader.read_value(&mut rest).map_err(|e| not(e.to_string()))?;
-        if !rest.is_empty() {
-            return Err(not(format!("{} bytes after the record", rest.len())));
+        let mut body = Whole { rest: body, is_short: false };
+        let value = self.reader.read_value(&mut body);
+        // The library takes some values that are cut off for null.
+        if body.is_short {
+            return Err(not("the record is cut off".to_owned()));
+        }
+        let value = value.map_err(|e| not(e.to_string()))?;
+        if !body.rest.is_empty() {
+            return Err(not(format!("{} bytes after the record", body.rest.len())));
         }
         T::deserialize(Given(&value)).map_err(|e| {
             let field = serde_path_to_error::deserialize::<_, T>(Given(&value))

@@ -157,6 +157,9 @@ fn bad_records_are_told_with_the_schema_and_the_field() {
         "{told}"
     );
     let good = written(2, &orders(), &full(7));
+    let told = reason(&good[..good.len() - 1]);
+    assert_eq!(told, "not the expected Avro (schema id 2): the record is cut off");
+    assert_eq!(reason(b"\0\0\0\0\x02"), "not the expected Avro (schema id 2): the record is cut off");
     let told = reason(&[&good[..], b"xy"].concat());
     assert_eq!(told, "not the expected Avro (schema id 2): 2 bytes after the record");
     assert!(reason(b"\0\0\0\0\x03").contains("schema id 3 is of PROTOBUF"));

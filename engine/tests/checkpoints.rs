@@ -511,13 +511,15 @@ impl Operator<i64> for Holds {
         out.emit(r)
     }
     fn snapshot(&mut self, barrier: Barrier, _: &mut Snapshot) -> Result<()> {
-        while barrier != Barrier::LAST {
+        if barrier == Barrier::LAST {
+            return Ok(());
+        }
+        loop {
             self.hold.store(false, Ordering::SeqCst);
             if let Some(cx) = &self.cx {
                 cx.wait(Duration::from_millis(1))?;
             }
         }
-        Ok(())
     }
 }
 

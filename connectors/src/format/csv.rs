@@ -336,7 +336,7 @@ mod tests {
         impl TryFrom<String> for Even {
             type Error = &'static str;
             fn try_from(text: String) -> Result<Even, &'static str> {
-                if text.len() % 2 == 0 { Ok(Even(text.len())) } else { Err("its length is odd") }
+                if text.len().is_multiple_of(2) { Ok(Even(text.len())) } else { Err("its length is odd") }
             }
         }
         let mut rows = Csv::<(u64, Even, u64)>::new(b',');

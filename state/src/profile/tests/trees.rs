@@ -38,7 +38,7 @@ fn scalar(tag: &str, n: u64) -> TagValue {
         "narrow" => (n as i64 * 3 - 9).into(),
         "u" => ([0, 1, 2, 9, 1 << 40, i64::MAX as u64, 1 << 63, u64::MAX][at]).into(),
         "f" => FLOATS[at].into(),
-        "b" => (n % 2 == 0).into(),
+        "b" => n.is_multiple_of(2).into(),
         "d" => Decimal::new(n as i128 * 25 - 75, 2).into(),
         "day" => Date(n as i32 * 100 - 350).into(),
         _ => Timestamp(n as i64 * 86_400_000 - 1).into(),

@@ -65,7 +65,7 @@ fn a_map_that_was_emptied_is_empty_while_that_is_being_written() {
         bench.write_out(&store, snapshot);
         maps.batch_end().unwrap();
         assert!(!maps.is_empty(hash(1), &1).unwrap());
-        (0..500).for_each(|n| drop(maps.remove(hash(1), &1, &n).unwrap()));
+        (0..500).for_each(|n| maps.remove(hash(1), &1, &n).unwrap());
         assert!(maps.is_empty(hash(1), &1).unwrap());
         let mut snapshot = Snapshot::default();
         maps.freeze(&mut snapshot).unwrap();

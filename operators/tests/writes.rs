@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use weir_engine::testkit::ScriptSource;
-use weir_engine::{Checkpoints, Job, JobHandle, RestartPolicy, StateBackend, Watermarks};
+use weir_engine::{Checkpoints, EndKind, Job, JobHandle, RestartPolicy, StateBackend, Watermarks};
 use weir_operators::prelude::*;
 use weir_state::profile::{ProfileUpdate, Profiles, SqlError, WriteError};
 

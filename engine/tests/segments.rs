@@ -28,10 +28,10 @@ fn ask(address: SocketAddr, request: &str, body: &str) -> (u16, Value) {
 
 fn crowd() -> Profiles {
     let profiles = Profiles::named("crowd").int_tag("n").enum_tag("city");
-    let mut writer = profiles.writer(0..profiles.key_groups(), 1).expect("a writer");
+    let mut writer = profiles.writer(0..profiles.key_groups(), 1).expect("nobody else writes");
     for user in 0..20u64 {
         let city = if user % 2 == 0 { "Pau" } else { "Nice" };
-        writer.apply(ProfileUpdate::of(user).at(5).set("n", user).set("city", city)).expect("an update");
+        writer.apply(ProfileUpdate::of(user).at(5).set("n", user).set("city", city)).expect("it fits");
     }
     writer.finish(5);
     profiles

@@ -1,9 +1,9 @@
-//! Writes in SQL beside a running job: taken though its input is silent, and seen when they are answered.
+//! Writes in SQL beside a running job: taken though its input is silent, seen when they are answered, and there once after a crash.
 
 use std::time::{Duration, Instant};
 
 use weir_engine::testkit::ScriptSource;
-use weir_engine::{Checkpoints, Job, JobHandle, RestartPolicy, StateBackend, Watermarks};
+use weir_engine::{Checkpoints, EndKind, Job, JobHandle, RestartPolicy, StateBackend, Watermarks};
 use weir_operators::prelude::*;
 use weir_state::profile::{ProfileUpdate, Profiles, SqlError, WriteError};
 
@@ -47,7 +47,7 @@ fn count(profiles: &Profiles, text: &str) -> u64 {
 }
 
 #[test]
-fn statements_are_taken_by_a_silent_job() {
+fn statements_are_taken_by_a_silent_job_and_survive_it() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let first = profiles(folder.path());
     let handle = start(folder.path(), &first);
@@ -59,5 +59,14 @@ fn statements_are_taken_by_a_silent_job() {
     assert_eq!(count(&first, "select count() from b where n = 22"), 1);
     first.sql("create segment pau as select user_id from b where city = 'Pau'").expect("a segment");
     handle.cancel();
+    let _ = handle.wait_for(LIMIT).expect("it ends");
+    drop(handle);
+    drop(first);
+
+    let again = profiles(folder.path());
+    let handle = start(folder.path(), &again);
+    assert_eq!(run(&again, "update b set n = n + 1 where segment('pau')"), 1);
+    assert_eq!(count(&again, "select count() from b where n = 23"), 1);
+    handle.drain(EndKind::Keep);
     let _ = handle.wait_for(LIMIT).expect("it ends");
 }

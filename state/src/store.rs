@@ -305,6 +305,11 @@ impl Store {
         }
     }
 
+    /// True when a table that was claimed has a TTL by event time. Takes a lock.
+    pub fn expires_by_event_time(&self) -> bool {
+        self.0.clocks.has_event_time_rule()
+    }
+
     /// Moves the clock that event-time TTLs go by to a watermark; never back. The last watermark of all, `i64::MAX`, is the end of
     /// the input and no time: nothing expires by it, and a later life that has more input goes on from the time before.
     pub fn event_time(&self, watermark_ms: i64) {

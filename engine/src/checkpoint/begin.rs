@@ -107,6 +107,15 @@ async fn begin_under(
     let now_ms = SystemClock::shared().now_ms();
     allow(job, now_ms, &restarts, config.restarts as usize, config.restarts_within)
         .map_err(|refused| format!("{refused} (Checkpoints::forgive_restarts, or --forgive-restarts)"))?;
+    let (from, named) = match &config.start {
+        StartFrom::Fresh => (None, None),
+        StartFrom::Latest => latest(store, lease).await.map_err(said)?,
+        StartFrom::Checkpoint(id) => (Some(store.load(*id).await.map_err(said)?), None),
+        StartFrom::Savepoint(name) => {
+            (Some(store.load_savepoint(name).await.map_err(said)?), Some(name.clone()))
+        }
+    };
+    // Only now: a start that is refused because a manifest is missing leaves the files that it names, for it may be put back.
     match store.sweep(lease).await {
         Ok(_) => {}
         Err(e) if e.is_fenced() => return Err(said(e)),
@@ -114,20 +123,9 @@ async fn begin_under(
             tracing::warn!("what a crash may have left in {} was not removed: {}", config.url, chain(&e));
         }
     }
-    let from = match &config.start {
-        StartFrom::Fresh => None,
-        StartFrom::Latest => latest(store, lease).await.map_err(said)?,
-        StartFrom::Checkpoint(id) => Some(store.load(*id).await.map_err(said)?),
-        StartFrom::Savepoint(name) => Some(store.load_savepoint(name).await.map_err(said)?),
-    };
     // A savepoint of another job counts from elsewhere: what comes after it has greater numbers all the same.
     let after = from.as_ref().map_or(0, |saved| saved.manifest().id) + 1;
     let next = store.next_id().await.map_err(said)?.max(after);
-    from.iter().for_each(|saved| lease.reach(reached_by(saved)));
-    let named = match &config.start {
-        StartFrom::Savepoint(name) => Some(name.clone()),
-        _ => None,
-    };
     let begun = from.as_ref().map(|saved| Reached { id: saved.manifest().id, savepoint: named });
     let before = lease.begin(Some(BegunFrom { from: begun, next }));
     let newest = store.list().await.map_err(said)?.last().copied();
@@ -169,8 +167,11 @@ pub(super) async fn newest_of_all(store: &CheckpointStore) -> Result<Option<Save
 }
 
 /// Where a plain start begins: the newest one, unless a newer one is known to have been and is not there any more. A process that
-/// completed none is followed from where it was told to begin.
-async fn latest(store: &CheckpointStore, lease: &Lease) -> Result<Option<Saved>, CheckpointError> {
+/// completed none is followed from where it was told to begin; then that savepoint's name comes with it.
+async fn latest(
+    store: &CheckpointStore,
+    lease: &Lease,
+) -> Result<(Option<Saved>, Option<String>), CheckpointError> {
     let newest = newest_of_all(store).await?;
     let id = newest.as_ref().map_or(0, |saved| saved.manifest().id);
     let begun = lease.record().begun.filter(|begun| id < begun.next);
@@ -179,7 +180,7 @@ async fn latest(store: &CheckpointStore, lease: &Lease) -> Result<Option<Saved>,
         && store.reached_after(next.saturating_sub(1), lease).await?.is_none()
     {
         match from {
-            Some(from) if from.id == id => return Ok(newest),
+            Some(from) if from.id == id && from.savepoint.is_none() => return Ok((newest, None)),
             Some(from) => {
                 let again = match &from.savepoint {
                     Some(savepoint) => store.load_savepoint(savepoint).await,
@@ -190,7 +191,7 @@ async fn latest(store: &CheckpointStore, lease: &Lease) -> Result<Option<Saved>,
                         tracing::warn!(
                             "the process before began from {from} and completed no checkpoint: so does this one"
                         );
-                        return Ok(Some(saved));
+                        return Ok((Some(saved), from.savepoint));
                     }
                     Err(e) if from.id < id => return Err(e),
                     // It is newer than what is there: see below.
@@ -199,14 +200,14 @@ async fn latest(store: &CheckpointStore, lease: &Lease) -> Result<Option<Saved>,
             }
             None if newest.is_some() => {
                 tracing::warn!("the process before began anew and completed no checkpoint: so does this one");
-                return Ok(None);
+                return Ok((None, None));
             }
             None => {}
         }
     }
     match store.reached_after(id, lease).await? {
         Some(reached) => Err(gone(store, &reached, newest.as_ref())),
-        None => Ok(newest),
+        None => Ok((newest, None)),
     }
 }
 

@@ -12,7 +12,14 @@ fn with_folder(test: impl AsyncFnOnce(String)) {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap().block_on(test(url));
 }
 
+/// Opens it as a job does that finds nothing against what it begins from.
 async fn open(config: Checkpoints) -> Result<(Arc<Storage>, Begun), String> {
+    let opened = found(config).await?;
+    opened.0.accepted();
+    Ok(opened)
+}
+
+async fn found(config: Checkpoints) -> Result<(Arc<Storage>, Begun), String> {
     Storage::open(config, "job".into(), SystemClock::shared()).await
 }
 
@@ -69,13 +76,76 @@ async fn take(store: &CheckpointStore, lease: &Lease, id: u64) {
     store.publish(&pending, manifest, lease).await.unwrap();
 }
 
-/// Somebody deletes the manifest.
-fn lose(url: &str, id: u64) {
+/// Somebody moves the manifest away; gives where it was and what it said.
+fn lose(url: &str, id: u64) -> (std::path::PathBuf, Vec<u8>) {
     let folder = std::path::Path::new(url).join("job").join("checkpoints");
     let begins = format!("{id:010}-");
     let own = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with(&begins);
     let lost = std::fs::read_dir(folder).unwrap().flatten().find(own).unwrap();
+    let said = std::fs::read(lost.path()).unwrap();
     std::fs::remove_file(lost.path()).unwrap();
+    (lost.path(), said)
+}
+
+#[test]
+fn a_checkpoint_that_is_put_back_counts_again_and_a_mistaken_start_leaves_no_trace() {
+    with_folder(async |url| {
+        let store = CheckpointStore::open(&url, "job", StoreOptions::default()).await.unwrap();
+        let lease = Lease::acquire(&store, "first", LEASE).await.unwrap();
+        for id in 1..=3 {
+            take(&store, &lease, id).await;
+            lease.reach(Reached { id, savepoint: None });
+        }
+        lease.release().await.unwrap();
+        let (path, said) = lose(&url, 3);
+        for _ in 0..2 {
+            assert!(open(Checkpoints::to(&url)).await.is_err(), "the newest is gone");
+        }
+        std::fs::write(path, said).unwrap();
+        // The job would not take it: its operators are others.
+        let (storage, begun) = found(Checkpoints::to(&url)).await.unwrap();
+        assert_eq!(begun.manifest.map(|m| m.id), Some(3));
+        storage.refused();
+        storage.close(false).await;
+
+        // A savepoint of another job, with a number that this one is far from.
+        let other = CheckpointStore::open(&url, "other", StoreOptions::default()).await.unwrap();
+        let its = Lease::acquire(&other, "other", LEASE).await.unwrap();
+        let pending = other.begin_savepoint(1_000, "far").await.unwrap();
+        let manifest = pending.manifest(Vec::new());
+        other.publish(&pending, manifest, &its).await.unwrap();
+        let far = std::path::Path::new(&url).join("other/savepoints/far").display().to_string();
+        let (storage, begun) =
+            found(Checkpoints::to(&url).start_from(StartFrom::Savepoint(far))).await.unwrap();
+        assert_eq!(begun.manifest.map(|m| m.id), Some(1_000));
+        storage.refused();
+        storage.close(false).await;
+        let (storage, begun) = open(Checkpoints::to(&url)).await.unwrap();
+        assert_eq!(begun.manifest.map(|m| m.id), Some(3), "as if nobody had tried");
+        storage.close(false).await;
+    });
+}
+
+#[test]
+fn lives_that_complete_nothing_follow_a_savepoint_one_after_the_other() {
+    with_folder(async |url| {
+        let store = CheckpointStore::open(&url, "job", StoreOptions::default()).await.unwrap();
+        let lease = Lease::acquire(&store, "first", LEASE).await.unwrap();
+        let pending = store.begin_savepoint(2, "before").await.unwrap();
+        let manifest = pending.manifest(Vec::new());
+        store.publish(&pending, manifest, &lease).await.unwrap();
+        for id in 3..=4 {
+            take(&store, &lease, id).await;
+            lease.reach(Reached { id, savepoint: None });
+        }
+        lease.release().await.unwrap();
+        let back = StartFrom::Savepoint("before".into());
+        for start in [back, StartFrom::Latest, StartFrom::Latest, StartFrom::Latest] {
+            let (storage, begun) = open(Checkpoints::to(&url).start_from(start)).await.unwrap();
+            assert_eq!(begun.manifest.map(|m| m.id), Some(2));
+            storage.close(false).await;
+        }
+    });
 }
 
 #[test]
@@ -88,7 +158,7 @@ fn a_newest_checkpoint_that_is_gone_is_not_passed_over() {
             lease.reach(Reached { id, savepoint: None });
         }
         lease.release().await.unwrap();
-        lose(&url, 3);
+        drop(lose(&url, 3));
         let refused = open(Checkpoints::to(&url)).await.err().expect("the newest is gone");
         let told = ["checkpoint 3 of job 'job' was complete", "there is checkpoint 2", "--checkpoint 2"];
         assert!(told.iter().all(|told| refused.contains(told)), "{refused}");
@@ -123,7 +193,7 @@ fn a_newest_checkpoint_that_is_gone_is_not_passed_over() {
             assert_eq!(told.await.unwrap(), super::super::storage::Publication::Done);
         }
         assert_eq!(storage.clone().newest().await.unwrap().map(|m| m.id), Some(6));
-        lose(&url, 6);
+        drop(lose(&url, 6));
         let newest = storage.clone().newest().await;
         assert!(matches!(&newest, Err(NotFound::Gone(why)) if why.contains("checkpoint 6")), "{newest:?}");
         storage.close(false).await;

@@ -213,6 +213,12 @@ impl Storage {
         std::future::pending().await
     }
 
+    /// The job begins: from now on sinks may commit what it begins from.
+    pub(crate) fn accepted(&self) {
+        let flight = self.flight();
+        flight.from.iter().for_each(|saved| self.lease.reach(reached_by(saved)));
+    }
+
     /// The job does not begin after all: nothing was done to what sinks have prepared.
     pub(crate) fn refused(&self) {
         drop(self.lease.begin(self.before.clone()));

@@ -180,6 +180,10 @@ fn write(
     let portable = storage.is_savepoint(barrier.checkpoint);
     let mut locals = Vec::with_capacity(operators.len());
     for (SnapshotOf { uid, store, frozen }, folder) in operators.into_iter().zip(folders) {
+        // One that was given up must not hold up those behind it.
+        if barrier != Barrier::LAST && !storage.in_the_making().contains(&barrier.checkpoint) {
+            return Err(format!("checkpoint {} is over", barrier.checkpoint));
+        }
         let part = match store {
             None => LocalPart {
                 subtask: task.subtask,

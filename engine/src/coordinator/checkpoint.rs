@@ -414,7 +414,9 @@ impl<P: Clone> Checkpoints<P> {
         self.ended_at = now;
         self.tried = true;
         let counts = match &lost {
-            Lost::Failed(_) | Lost::Declined(_) => true,
+            Lost::Failed(_) => true,
+            // The attempt of the job ends with it: how often that may be is for the restart policy to say.
+            Lost::Declined(_) => false,
             Lost::Expired { unfrozen, .. } => unfrozen.is_empty(),
             Lost::Attempt => false,
         };

@@ -375,6 +375,7 @@ impl Coordinator {
                     tracing::warn!(%job, operator = %uid, "restoring drops the state of an operator, as it was told to");
                 }),
             }
+            keeper.storage.iter().for_each(|storage| storage.accepted());
             tracing::info!(%job, "restore begins {}", begun.said);
             keeper.lineage = match &begun.manifest {
                 Some(manifest) => manifest.lineage.clone(),

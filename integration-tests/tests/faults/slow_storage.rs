@@ -179,7 +179,7 @@ fn a_savepoint_whose_files_stall_holds_no_checkpoint_up() {
         assert!(!asked.is_finished(), "it still hangs");
         cancelled(&job);
         let why = asked.join().unwrap().unwrap_err();
-        assert!(why.contains("the attempt ended"), "{why}");
+        assert!(why.contains("the attempt was cancelled"), "{why}");
     });
     faulty.heal();
     rig.finish(3);
@@ -201,7 +201,7 @@ fn a_job_that_is_being_stopped_with_a_savepoint_takes_no_second_order_to_stop() 
         assert_eq!(again, "the job is being stopped with savepoint 'one' already");
         cancelled(&job);
         let why = asked.join().unwrap().unwrap_err();
-        assert!(why.contains("the attempt ended"), "{why}");
+        assert!(why.contains("the attempt was cancelled"), "{why}");
     });
     faulty.heal();
     rig.finish(3);

@@ -89,13 +89,28 @@ fn feed(topic: &str, from: u64, rate: u64, stop: &AtomicBool) -> u64 {
     n
 }
 
+/// How long one answer of the broker is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Lets the feeder end however the test does: a scope waits for its threads.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Waits until more is in the topic than there is now.
 fn until_more(topic: &str, child: &mut Child) {
     let consumer: BaseConsumer = broker().client().create().unwrap();
-    let all =
-        || -> i64 { (0..PARTITIONS).map(|p| consumer.fetch_watermarks(topic, p, SOON).unwrap().1).sum() };
-    let (before, deadline) = (all(), Instant::now() + SOON);
-    while all() <= before {
+    // A broker that is just back does not answer everything yet.
+    let all = || -> Option<i64> {
+        (0..PARTITIONS).map(|p| Some(consumer.fetch_watermarks(topic, p, PATIENCE).ok()?.1)).sum()
+    };
+    let (mut before, deadline) = (None, Instant::now() + SOON);
+    while before.is_none_or(|before| all().is_none_or(|now| now <= before)) {
+        before = before.or_else(all);
         assert!(Instant::now() < deadline, "no life writes");
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::park_timeout(Duration::from_millis(20));
@@ -117,6 +132,7 @@ fn killed_at_random_moments_the_copy_is_the_original() {
     let (topic, stop) = (&rig.topic[..], AtomicBool::new(false));
     let n = std::thread::scope(|scope| {
         let feeder = scope.spawn(|| feed(topic, 0, 2_000, &stop));
+        let stops = Stops(&stop);
         for kill in 0..kills {
             let mut child = begin(topic, folder.path(), 1 + random.below(3));
             if kill % 2 == 0 {
@@ -133,7 +149,7 @@ fn killed_at_random_moments_the_copy_is_the_original() {
             child.kill().unwrap();
             child.wait().unwrap();
         }
-        stop.store(true, Ordering::Release);
+        drop(stops);
         feeder.join().unwrap()
     });
     // What the feeder's client gave up while a broker was away is not in the original: that is what counts, not `n`.

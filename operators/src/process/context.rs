@@ -118,6 +118,11 @@ impl<K: Key, S: State> Kept<K, S> {
         self.store.event_time_passes(time.0);
     }
 
+    /// True when something here has a time to live by event time.
+    pub(super) fn expires_by_event_time(&self) -> bool {
+        self.store.expires_by_event_time()
+    }
+
     /// All that was due by that watermark has fired.
     pub(super) fn event_time_has_reached(&self, watermark: Watermark) {
         self.store.event_time(watermark.0);

@@ -187,9 +187,12 @@ impl<K: Key, In: Data, F: ProcessFunction<K, In>> Process<K, In, F> {
     /// Fires timers; false when more are due than this turn may fire.
     fn fire(&mut self, by: By, out: &mut impl Collector<F::Out>) -> Result<bool> {
         let mut fired = 0;
+        // What a record puts between two parts would be as old as the last timer, and expire with the watermark; and what a timer that
+        // waits is to find would expire with the timers of other keys.
+        let at_one_go = by == By::EventTime && self.kept()?.expires_by_event_time();
         loop {
             let is_spent = match by {
-                By::EventTime => self.held.is_spent(),
+                By::EventTime => !at_one_go && self.held.is_spent(),
                 By::ProcessingTime => fired >= self.held.part(),
             };
             if is_spent && self.kept()?.timers(by).has_due() {

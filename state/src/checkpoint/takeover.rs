@@ -79,7 +79,10 @@ pub(super) async fn claim(inner: &Inner, mut record: LeaseRecord, shared: &Share
     let names = storage.names(names::CHECKPOINTS).await?;
     let keys: Vec<names::CheckpointKey> =
         names.iter().filter_map(|name| names::CheckpointKey::parse(name)).collect();
-    let base = counted(&keys, &record.fences).iter().map(|key| key.id).max();
+    // One that is missing for now, and known to have been, may be put back.
+    let known =
+        record.reached.as_ref().filter(|reached| reached.savepoint.is_none()).map(|reached| reached.id);
+    let base = counted(&keys, &record.fences).iter().map(|key| key.id).max().max(known);
     record.fences.push(Fence { epoch: record.epoch, base });
     let surplus = record.fences.len().saturating_sub(FENCES);
     record.fences.drain(..surplus);
@@ -104,7 +107,8 @@ pub(super) async fn claim(inner: &Inner, mut record: LeaseRecord, shared: &Share
 
 /// The folders' names of the savepoints that are there and count, by what counted before.
 async fn counted_savepoints(storage: &Storage, before: Option<&SavedBefore>) -> Result<BTreeSet<String>> {
-    let mut counted = BTreeSet::new();
+    // Those that counted and are not there may have been put away for a while.
+    let mut counted = before.map(|before| before.segments.clone()).unwrap_or_default();
     for segment in saved_segments(storage).await? {
         // Whose they are only those tell that are new since the job was taken over last.
         let counts = match before {

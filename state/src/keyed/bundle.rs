@@ -105,7 +105,8 @@ impl<M: Key, V: State> Bundle<M, V> {
     /// True when there is no entry that is alive. Reads of the backend what it takes to know, and keeps nothing of that.
     pub(super) fn is_empty<K: Key>(&mut self, home: &Home<K, V>, prefix: &[u8]) -> Result<bool, StateError> {
         let alive = |sub: &Sub<M, V>| sub.value.is_some() && !home.is_over(sub.millis());
-        if self.subs.iter().any(alive) {
+        // What is being written hides what is below it, and is not looked at before it is brought up.
+        if !self.subs.is_being_written() && self.subs.iter().any(alive) {
             return Ok(false);
         }
         self.subs.bring_all_up();
@@ -310,6 +311,8 @@ impl<K: Key, M: Key, V: State> Cell<K> for Bundle<M, V> {
             });
         } else {
             self.subs.push_down();
+            // A key that is not seen again is not looked at again either: what was removed must not stay.
+            self.littered |= self.subs.tidy(TIDY.min(256), None::<fn(Option<i64>) -> bool>);
         }
         if self.subs.is_empty() { After::Forget } else { After::Keep }
     }

@@ -202,7 +202,7 @@ impl<M: Key, V: State> Layer<M, V> {
         }
         // In the order of their hashes: as good as by chance.
         let (mut seen, mut light) = (0, 0);
-        for sub in self.subs.iter().filter(|sub| !sub.is(HEAVY)).take(SAMPLE) {
+        for sub in self.subs.iter().take(SAMPLE).filter(|sub| !sub.is(HEAVY)) {
             (seen, light) = (seen + 1, light + owned(sub));
         }
         table + self.heavy + light.checked_div(seen).unwrap_or(0) * self.subs.len()

@@ -15,6 +15,8 @@ use super::{Key, State};
 pub(super) const FEW: usize = if cfg!(test) { 2 } else { 64 };
 /// More layers than this are merged before another is added.
 const MANY: usize = 4;
+/// How many buckets of one layer a touch looks at for what has expired.
+const SWEEP: usize = 64;
 
 /// A layer that is being written, or was a moment ago: the thread that writes it has it too.
 type Shared<M, V> = Arc<Mutex<Layer<M, V>>>;
@@ -228,6 +230,12 @@ impl<M: Key, V: State> Layers<M, V> {
         top.into_iter().flat_map(|layer| layer.iter()).chain(old)
     }
 
+    /// True when a layer is being written.
+    pub(super) fn is_being_written(&self) -> bool {
+        matches!(self.top, Top::Frozen(_))
+            || self.below.as_ref().is_some_and(|below| !below.frozen.is_empty())
+    }
+
     /// True when nothing is known.
     pub(super) fn is_empty(&self) -> bool {
         self.below.is_none() && self.with_top(|top| top.len() == 0)
@@ -335,7 +343,8 @@ impl<M: Key, V: State> Below<M, V> {
             }
         }
         let (Some(over), [base]) = (is_over, &mut layers[..]) else { return expired };
-        let end = base.buckets().min(sweep.saturating_add(most));
+        // Each touch looks at a few: a batch may touch a thousand maps.
+        let end = base.buckets().min(sweep.saturating_add(most.min(SWEEP)));
         for bucket in *sweep..end {
             if base.at(bucket).is_some_and(|sub| over(sub.millis())) {
                 base.take(bucket);

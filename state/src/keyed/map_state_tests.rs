@@ -54,6 +54,29 @@ fn e32_an_empty_value_is_there_until_it_expires() {
 }
 
 #[test]
+fn a_map_that_was_emptied_is_empty_while_that_is_being_written() {
+    for kind in KINDS {
+        let mut bench = Bench::new(kind, 1 << 20);
+        let store = bench.store(0..8, &[]);
+        let mut maps = store.map_state::<u8, u32, u32>(Table::<u8, u32>::new("seen")).unwrap();
+        (0..500).for_each(|n| maps.put(hash(1), &1, n, n).unwrap());
+        let mut snapshot = Snapshot::default();
+        maps.freeze(&mut snapshot).unwrap();
+        bench.write_out(&store, snapshot);
+        maps.batch_end().unwrap();
+        assert!(!maps.is_empty(hash(1), &1).unwrap());
+        (0..500).for_each(|n| maps.remove(hash(1), &1, &n).unwrap());
+        assert!(maps.is_empty(hash(1), &1).unwrap());
+        let mut snapshot = Snapshot::default();
+        maps.freeze(&mut snapshot).unwrap();
+        assert!(maps.is_empty(hash(1), &1).unwrap(), "{kind:?}, while it is being written");
+        bench.write_out(&store, snapshot);
+        maps.batch_end().unwrap();
+        assert!(maps.is_empty(hash(1), &1).unwrap(), "{kind:?}, written");
+    }
+}
+
+#[test]
 fn of_a_large_map_only_what_is_asked_for_is_read() {
     let mut bench = Bench::new(BackendKind::Memory, 1 << 20);
     let store = bench.store(0..8, &[]);

@@ -81,7 +81,8 @@ impl<K: Key, V: State> Cache<K, One<V, ()>, V> {
                 return Ok(true);
             }
         }
-        if self.complete {
+        // Of the groups it goes to there may be nothing in the backend: then what is left here would be forgotten.
+        if self.complete || tour.left != [0, 0] {
             return Ok(tour.left != [0, 0]);
         }
         self.visit_stored(tour, room, visit)

@@ -17,7 +17,7 @@ use arc_swap::ArcSwap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -66,6 +66,7 @@ impl Profiles {
                 sequence: AtomicU64::new(0),
                 revision: AtomicU64::new(0),
                 life: RandomState::new().hash_one(SystemTime::now()),
+                unready: AtomicUsize::new(0),
                 waiting: Waiting::default(),
                 checkpoints: Checkpoints::default(),
                 writes: Writes::of(groups),
@@ -191,7 +192,14 @@ impl Profiles {
             .map_err(|e| RestoreError::Catalogue { space: self.name(), reason: e.to_string() })?;
         let taken = of(WRITES).filter_map(|value| serde_json::from_value::<Taken>(value.clone()).ok());
         let taken: Vec<Taken> = taken.collect();
-        let mut writer = self.writer(store.key_groups(), attempt)?;
+        // Before it owns anything: whoever sees the owner sees that it is not ready.
+        self.space.unready.fetch_add(1, Ordering::AcqRel);
+        let claimed = self.writer(store.key_groups(), attempt);
+        if claimed.is_err() {
+            self.space.unready.fetch_sub(1, Ordering::AcqRel);
+        }
+        let mut writer = claimed?;
+        writer.unshown();
         // Tags first: what is stored is called by their names. Segments last: they ask for tags that may be defined only there.
         let newest = images.iter().max_by_key(|image| image.sequence);
         self.space.adopt(newest, Catalogue::adopt)?;
@@ -199,6 +207,10 @@ impl Profiles {
         self.space.adopt_segments(newest)?;
         self.space.replay();
         writer.take_again(&taken);
+        if writer.users() == 0 {
+            // There is nothing that is not shown.
+            writer.shown();
+        }
         Ok(writer)
     }
 }
@@ -228,6 +240,8 @@ pub(crate) struct Space {
     pub(crate) life: u64,
     /// Also serialises changes of catalogue and layout.
     control: Mutex<Control>,
+    /// Writers that have read a checkpoint, or are about to, and have not published it.
+    pub(crate) unready: AtomicUsize,
     pub(crate) waiting: Waiting,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) writes: Writes,
@@ -312,6 +326,12 @@ impl Space {
             })?;
         }
         Ok(changed)
+    }
+
+    /// Whether writers own all key groups and show what they have read of a checkpoint.
+    pub(crate) fn are_ready(&self) -> bool {
+        let control = self.control();
+        self.unready.load(Ordering::Acquire) == 0 && control.owners.iter().all(Option::is_some)
     }
 
     /// Whether writers own all of these key groups.

@@ -1,4 +1,5 @@
 //! The one writer of a range of key groups: applies whole updates and publishes them by one pointer swap.
+//! (over 400 lines: all that one thread does with its key groups)
 
 use super::catalogue::Catalogue;
 use super::change::Image;
@@ -15,6 +16,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What an update did.
@@ -46,6 +48,8 @@ pub struct Writer {
     watermark: i64,
     /// What the store holds, if there is one.
     kept: Option<Arc<Kept>>,
+    /// What was read of a checkpoint is not published yet.
+    unready: bool,
     /// The number up to which it has taken writes from outside the stream.
     taken: u64,
     /// The number up to which what was restored has them, by key group.
@@ -80,12 +84,25 @@ impl Writer {
             installed: false,
             watermark: i64::MIN,
             kept: None,
+            unready: false,
             taken: 0,
             floors: Vec::new(),
             frozen_taken: VecDeque::new(),
             space,
             range,
             attempt,
+        }
+    }
+
+    /// Notes that it is counted among those who show not yet what they have, or are about to read.
+    pub(crate) fn unshown(&mut self) {
+        self.unready = true;
+    }
+
+    /// Says that readers see all that this read of a checkpoint.
+    pub(crate) fn shown(&mut self) {
+        if std::mem::take(&mut self.unready) {
+            self.space.unready.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
@@ -218,6 +235,7 @@ impl Writer {
         }
         self.unpublished = 0;
         self.watermark = watermark;
+        self.shown();
         if self.taken > 0 {
             self.space.writes.visible(self.range.clone(), self.taken);
         }
@@ -380,6 +398,7 @@ pub(crate) fn now_ms() -> i64 {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.cell.release();
+        self.shown();
         self.space.writes.unhang(self.range.start);
         self.space.release(self.range.clone());
     }

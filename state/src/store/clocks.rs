@@ -49,6 +49,12 @@ impl Clocks {
         })
     }
 
+    /// True when a table has a TTL by event time.
+    pub(super) fn has_event_time_rule(&self) -> bool {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        rules.iter().any(|(_, ttl, _)| ttl.clock == TtlClock::EventTime)
+    }
+
     /// Where one of them stands.
     pub(crate) fn by(&self, clock: TtlClock) -> i64 {
         match clock {

@@ -37,10 +37,11 @@ fn refuse(place: sqlparser::tokenizer::Location, piece: impl std::fmt::Display) 
 impl Profiles {
     /// Carries out a statement that writes; nothing if it is another.
     pub(super) fn written(&self, statement: &Statement) -> Result<Option<SqlAnswer>, SqlError> {
+        let ready = self.space.are_ready();
         let snapshot = self.reader().snapshot();
         let mut notes = Vec::new();
         let writes = matches!(statement, Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_));
-        if writes && snapshot.version().stale {
+        if writes && !ready {
             // Whom it is about is not known until the job has read its checkpoint.
             return Err(WriteError::NoWriter { space: self.name() }.into());
         }

@@ -211,6 +211,11 @@ fn the_journal_is_cut_when_a_checkpoint_that_has_it_is_complete() {
     drop(rig);
     // Numbers go on, so that nothing new is taken for something old.
     let mut rig = Rig::open(&mut folders, built(&path), 1, &parts);
+    let early = rig.profiles.sql("update b set n = n + 1").unwrap_err();
+    assert!(
+        matches!(early, SqlError::Write(WriteError::NoWriter { .. })),
+        "nobody sees yet whom it is about"
+    );
     rig.publish(0);
     running(&mut rig, |profiles| profiles.sql("update b set n = n + 1").map(drop)).unwrap();
     assert_eq!(count(&rig.profiles, "select count() from b where n in (2, 3)"), 2);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use weir_connectors::kafka::KafkaConfig;
@@ -80,7 +81,12 @@ fn feed(topic: &str, from: u64, rate: u64, stop: &AtomicBool) -> u64 {
                 .headers(headers);
             record.key = (n % 5 != 0).then_some(&key[..]);
             record.payload = payload.as_deref();
-            assert!(producer.send(record).is_ok());
+            // Its queue fills while the broker is away.
+            while let Err((e, back)) = producer.send(record) {
+                assert_eq!(e.rdkafka_error_code(), Some(RDKafkaErrorCode::QueueFull), "{e}");
+                producer.poll(Duration::from_millis(20));
+                record = back;
+            }
             n += 1;
         }
         producer.poll(Duration::from_millis(5));

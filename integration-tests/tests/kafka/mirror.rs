@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use weir_connectors::kafka::KafkaConfig;
@@ -80,7 +81,12 @@ fn feed(topic: &str, from: u64, rate: u64, stop: &AtomicBool) -> u64 {
                 .headers(headers);
             record.key = (n % 5 != 0).then_some(&key[..]);
             record.payload = payload.as_deref();
-            assert!(producer.send(record).is_ok());
+            // Its queue fills while the broker is away.
+            while let Err((e, back)) = producer.send(record) {
+                assert_eq!(e.rdkafka_error_code(), Some(RDKafkaErrorCode::QueueFull), "{e}");
+                producer.poll(Duration::from_millis(20));
+                record = back;
+            }
             n += 1;
         }
         producer.poll(Duration::from_millis(5));
@@ -108,13 +114,15 @@ fn until_more(topic: &str, child: &mut Child) {
     let all = || -> Option<i64> {
         (0..PARTITIONS).map(|p| Some(consumer.fetch_watermarks(topic, p, PATIENCE).ok()?.1)).sum()
     };
-    let (mut before, deadline) = (None, Instant::now() + SOON);
+    // Transactions of a life that was killed with its broker may have to time out first.
+    let (began, mut before, deadline) = (Instant::now(), None, Instant::now() + 5 * SOON);
     while before.is_none_or(|before| all().is_none_or(|now| now <= before)) {
         before = before.or_else(all);
         assert!(Instant::now() < deadline, "no life writes");
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::park_timeout(Duration::from_millis(20));
     }
+    println!("written after {:.1} s", began.elapsed().as_secs_f64());
 }
 
 #[test]

@@ -280,9 +280,21 @@ pub(crate) fn read_committed(topic: &str, partitions: i32) -> Vec<(i32, Seen)> {
                 seen.push((m.partition(), record));
             }
             Some(Err(KafkaError::PartitionEOF(_))) => ended += 1,
+            // The client connects again by itself.
+            Some(Err(e)) if e.rdkafka_error_code().is_some_and(is_away) => {}
             Some(Err(e)) => panic!("{topic}: {e}"),
             None => {}
         }
     }
     seen
+}
+
+/// A broker that did not answer, and may yet.
+fn is_away(code: RDKafkaErrorCode) -> bool {
+    matches!(
+        code,
+        RDKafkaErrorCode::AllBrokersDown
+            | RDKafkaErrorCode::BrokerTransportFailure
+            | RDKafkaErrorCode::OperationTimedOut
+    )
 }

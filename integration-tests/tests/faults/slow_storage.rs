@@ -35,7 +35,7 @@ fn stalled(rig: &Rig, faulty: &FaultyStore, checkpoints: Checkpoints) -> (JobHan
     (job, path)
 }
 
-/// Watches records go by for so long: they go on. How near to their rate is the machine's to say, on which other suites run.
+/// Watches records go by for so long: they keep to their rate and never pause for long.
 fn assert_flows(job: &JobHandle, time: Duration) {
     let (began, before) = (Instant::now(), counted(job));
     let (mut last, mut moved, mut longest) = (before, began, Duration::ZERO);
@@ -50,8 +50,8 @@ fn assert_flows(job: &JobHandle, time: Duration) {
     longest = longest.max(moved.elapsed());
     let (passed, due) = (last - before, RATE * began.elapsed().as_secs_f64());
     println!("{passed} records during the stall, {due:.0} were due; none for {longest:.0?} at most");
-    assert!(passed as f64 > due / 4.0, "{passed} records during the stall, {due:.0} were due");
-    assert!(longest < time * 2 / 3, "no record for {longest:?}");
+    assert!(passed as f64 > due * 0.9, "{passed} records during the stall, {due:.0} were due");
+    assert!(longest < time / 3, "no record for {longest:?}");
 }
 
 fn of_one(record: &AttemptRecord) -> &TaskRecord {

@@ -65,7 +65,7 @@ fn record(entry: &Entry) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Puts a new file on disk, whole, and takes it for this process.
+/// Puts a new file on disk, whole, and takes it for this process; [`keep_name`] is to follow.
 fn create(path: &Path, contents: &[u8]) -> io::Result<File> {
     let new = path.with_extension("new");
     if let Err(e) = fs::remove_file(&new)
@@ -78,10 +78,13 @@ fn create(path: &Path, contents: &[u8]) -> io::Result<File> {
     file.write_all(contents)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        File::open(folder)?.sync_all()?;
-    }
     Ok(file)
+}
+
+/// Sees to it that a new name outlives a power cut.
+fn keep_name(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 impl Journal {
@@ -94,6 +97,7 @@ impl Journal {
                     fs::create_dir_all(folder)?;
                 }
                 let file = create(path, &header(0))?;
+                keep_name(path)?;
                 let length = HEADER as u64;
                 return Ok((
                     Journal { path: path.to_owned(), file, length, dead: 0, failed: None },
@@ -184,7 +188,8 @@ impl Journal {
         // Written to before, and under its own name only now.
         let file = create(&self.path, &bytes)?;
         (self.file, self.length, self.dead) = (file, length, 0);
-        Ok(())
+        // Else the old file may be back after a power cut, without what is appended to this one.
+        keep_name(&self.path).inspect_err(|e| self.failed = Some(e.to_string()))
     }
 }
 

@@ -155,15 +155,24 @@ fn prefetch<K: Key, A: State, T>(
     spaces: &mut Spaces<K, A>,
     records: &[Record<Keyed<K, T>>],
 ) -> Result<()> {
-    let mut rest = records;
-    while let Some(first) = rest.first() {
-        let window = cuts.window_of(first.time);
-        let run = rest.iter().take_while(|r| window.contains(r.time)).count().max(1);
-        let (of_window, others) = rest.split_at(run);
-        rest = others;
+    for (window, of_window) in runs(|time| cuts.window_of(time), records) {
         if let Some(space) = spaces.get(window.start.0) {
             spaces.map(space).prefetch(of_window.iter().map(|r| (r.value.hash, &r.value.key)))?;
         }
     }
     Ok(())
+}
+
+/// The records, as far as they follow each other in one window together, each time with that window.
+pub(crate) fn runs<K, T>(
+    window_of: impl Fn(EventTime) -> TimeWindow,
+    mut records: &[Record<Keyed<K, T>>],
+) -> impl Iterator<Item = (TimeWindow, &[Record<Keyed<K, T>>])> {
+    std::iter::from_fn(move || {
+        let window = window_of(records.first()?.time);
+        let run = records.iter().take_while(|r| window.contains(r.time)).count().max(1);
+        let (of_window, others) = records.split_at(run);
+        records = others;
+        Some((window, of_window))
+    })
 }

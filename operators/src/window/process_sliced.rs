@@ -15,6 +15,7 @@ use crate::opened::Opened;
 use crate::progress;
 use crate::window::cuts::{check_kept, keep_layout};
 use crate::window::held::{Held, gives_in_parts};
+use crate::window::panes::runs;
 use crate::window::process::{InWindow, WindowFunction};
 use crate::window::sliced::Sliced;
 use crate::window::slices::{Cumulate, Slicing, Sliding, cut};
@@ -168,6 +169,17 @@ impl<K: Key, T: Data, F: WindowFunction<K, T>> Operator<Keyed<K, T>> for SlicedP
 
     fn prefetch(&mut self, batch: &[Record<Keyed<K, T>>]) -> Result<()> {
         self.held.comes(batch.len());
+        let Kept { slicing, windows } = self.kept.0.as_mut().ok_or_else(not_open)?;
+        for (slice, records) in runs(|time| slicing.slices().window_of(time), batch) {
+            let begin = i128::from(slice.start.0);
+            let (mut end, last) = (slicing.first_end(begin), slicing.last_end(begin));
+            while end <= last {
+                if let Some(space) = windows.get(cut(end)) {
+                    windows.map(space).prefetch(records.iter().map(|r| (r.value.hash, &r.value.key)))?;
+                }
+                end = slicing.next_end(end);
+            }
+        }
         Ok(())
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod held;
 mod latest;
 #[cfg(test)]
 mod model;
+mod open_sessions;
 mod ops;
 mod paned;
 mod panes;

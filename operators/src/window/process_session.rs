@@ -1,24 +1,25 @@
 //! User code in sessions: each record with what is remembered of its session, sessions that become one, and a last word when one is over.
-// HOT: a probe or two per record. No allocation, lock, log or clock of its own.
+// HOT: one probe per record that belongs to the only session of its key. No allocation, lock, log or clock of its own.
 
 use std::fmt;
 
 use weir_engine::{
-    Barrier, Collector, Data, EndKind, EventTime, HeldSignal, Key, KeyHash, Keyed, Operator, OperatorContext,
+    Barrier, Collector, Data, EndKind, EventTime, HeldSignal, Key, Keyed, Operator, OperatorContext,
     OperatorInfo, Pipe, Record, Result, SideSlot, SignalPort, Stream, Then, Watermark, WindowedStream,
 };
-use weir_state::keyed::{State, StateMap, Table};
+use weir_state::keyed::Table;
 use weir_state::store::Snapshot;
 
 use crate::late::{Late, no_event_time};
 use crate::opened::Opened;
 use crate::progress;
-use crate::timers::{Due, Timers};
+use crate::timers::Timers;
 use crate::window::Session;
 use crate::window::held::{Held, gives_in_parts};
+use crate::window::open_sessions::{GoesOn, OpenSessions};
 use crate::window::process::{InWindow, WindowFunction};
-use crate::window::session::{Gap, Open, Sessions, Span};
-use crate::window::tumbling::{AT_ONCE, not_open};
+use crate::window::session::{Gap, Open, Span};
+use crate::window::tumbling::not_open;
 
 /// A [`WindowFunction`] that knows what becomes of two sessions when a record joins them.
 ///
@@ -124,67 +125,27 @@ impl<K: Key, T: Data, G: Gap<T>, P: Pipe<Out = Keyed<K, T>>> SessionProcessOps<K
 pub struct SessionProcess<K: Key, T: Data, G, F: WindowFunction<K, T>> {
     window: Session<G>,
     function: F,
-    kept: Opened<Kept<K, F::State>>,
+    sessions: Opened<OpenSessions<K, F::State>>,
     watermark: Watermark,
     held: Held,
     cx: Opened<OperatorContext>,
     late: Late<T>,
 }
 
-struct Kept<K, S> {
-    table: StateMap<K, Sessions<S>>,
-    timers: Timers<K>,
-    taken: Vec<Open<S>>,
-}
-
-impl<K: Key, S: State> Kept<K, S> {
-    /// Puts a session back with those of its key. A timer must look at it before it is over.
-    fn put(&mut self, hash: KeyHash, key: &K, mut open: Open<S>) -> Result<()> {
-        let wanted = open.span.last;
-        if open.timer >= wanted {
-            open.timer = wanted;
-            self.timers.set(hash, key, EventTime(wanted));
-        }
-        match self.table.find(hash, key)? {
-            Some(place) => self.table.at(place).push(open),
-            None => self.table.insert(hash, key.clone(), Sessions::of(open))?,
-        }
-        Ok(())
+/// Looks at a session: closes it if it is over by `time`.
+fn settle<K: Key, T: Data, F: WindowFunction<K, T>>(
+    function: &mut F,
+    key: &K,
+    open: Open<F::State>,
+    time: i64,
+    out: &mut impl Collector<F::Out>,
+) -> Result<GoesOn<F::State>> {
+    let last = open.span.last;
+    if last > time {
+        return Ok(Some((open, last)));
     }
-
-    /// Takes out of a key's sessions those that satisfy `f`, into `taken`.
-    fn take_if(&mut self, hash: KeyHash, key: &K, f: impl FnMut(&Open<S>) -> bool) -> Result<()> {
-        if let Some(place) = self.table.find(hash, key)?
-            && !self.table.at(place).take_if(f, &mut self.taken)
-        {
-            self.table.remove(hash, key);
-        }
-        Ok(())
-    }
-
-    /// Looks at sessions of a key: closes those that are over by `time`.
-    fn look_at<T: Data, F: WindowFunction<K, T, State = S>>(
-        &mut self,
-        (hash, key): (KeyHash, &K),
-        looks_at: impl FnMut(&Open<S>) -> bool,
-        time: i64,
-        function: &mut F,
-        out: &mut impl Collector<F::Out>,
-    ) -> Result<()> {
-        self.take_if(hash, key, looks_at)?;
-        let mut looked_at = std::mem::take(&mut self.taken);
-        looked_at.sort_unstable_by_key(|open| open.span.last);
-        for mut open in looked_at.drain(..) {
-            if open.span.last <= time {
-                function.on_close(open.acc, &InWindow { key, window: open.span.window() }, out)?;
-            } else {
-                open.timer = i64::MAX;
-                self.put(hash, key, open)?;
-            }
-        }
-        self.taken = looked_at;
-        Ok(())
-    }
+    function.on_close(open.acc, &InWindow { key, window: open.span.window() }, out)?;
+    Ok(None)
 }
 
 impl<K: Key, T: Data, G: Gap<T>, F: SessionFunction<K, T>> SessionProcess<K, T, G, F> {
@@ -197,7 +158,7 @@ impl<K: Key, T: Data, G: Gap<T>, F: SessionFunction<K, T>> SessionProcess<K, T, 
         SessionProcess {
             window,
             function,
-            kept: Opened(None),
+            sessions: Opened(None),
             watermark: Watermark::MIN,
             held: Held::default(),
             cx: Opened(None),
@@ -209,47 +170,17 @@ impl<K: Key, T: Data, G: Gap<T>, F: SessionFunction<K, T>> SessionProcess<K, T, 
     #[inline(never)]
     fn give(&mut self, out: &mut impl Collector<F::Out>) -> Result<Option<HeldSignal>> {
         let Some(until) = self.held.until() else { return Ok(self.held.next()) };
-        // While the last watermark fires no timer can be set, and what is looked at too early wants another.
-        let all = self.fire(until.0.min(i64::MAX - 1), out)?
-            && (until < Watermark::MAX || self.fire(i64::MAX, out)?);
-        if !all {
+        let (Some(sessions), Some(cx)) = (&mut self.sessions.0, &self.cx.0) else { return Err(not_open()) };
+        let look = |key: &K, open, time| settle(&mut self.function, key, open, time, out);
+        if !sessions.fire(until, &mut self.held, cx, look)? {
             return Ok(None);
         }
         self.upkeep()?;
         Ok(self.held.next())
     }
 
-    /// Closes the sessions that are over by `until`; false when there are more than this turn may close.
-    fn fire(&mut self, until: i64, out: &mut impl Collector<F::Out>) -> Result<bool> {
-        let (Some(kept), Some(cx)) = (&mut self.kept.0, &self.cx.0) else { return Err(not_open()) };
-        if !kept.timers.is_advancing() {
-            kept.timers.reach(until);
-        }
-        kept.timers.fire_until(until);
-        let mut fired = 0usize;
-        loop {
-            if self.held.is_spent() && kept.timers.has_due() {
-                kept.timers.pause();
-                return Ok(false);
-            }
-            let Some(Due { time, hash, key }) = kept.timers.next_due() else {
-                kept.timers.rest();
-                return Ok(true);
-            };
-            if fired.is_multiple_of(AT_ONCE) {
-                // Nothing of what is given may reach a channel, which would hear it too.
-                cx.not_cancelled()?;
-                kept.table.batch_end()?;
-            }
-            fired += 1;
-            self.held.gave(1);
-            let looks_at = |open: &Open<F::State>| open.timer <= time.0;
-            kept.look_at((hash, &key), looks_at, time.0, &mut self.function, out)?;
-        }
-    }
-
     fn upkeep(&mut self) -> Result<()> {
-        Ok(self.kept.0.as_mut().ok_or_else(not_open)?.table.batch_end()?)
+        self.sessions.0.as_mut().ok_or_else(not_open)?.batch_end()
     }
 }
 
@@ -276,7 +207,7 @@ impl<K: Key, T: Data, G: Gap<T>, F: SessionFunction<K, T>> Operator<Keyed<K, T>>
         self.window.check_plain()?;
         let store = cx.store()?;
         let table = store.state_map(Table::new("session_states"))?;
-        self.kept = Opened(Some(Kept { table, timers: Timers::open(&store, "timers")?, taken: Vec::new() }));
+        self.sessions = Opened(Some(OpenSessions::new(table, Timers::open(&store, "timers")?)));
         self.watermark = progress::restored(cx)?;
         self.held = Held::restored(cx, self.watermark);
         self.cx = Opened(Some(cx.clone()));
@@ -286,8 +217,7 @@ impl<K: Key, T: Data, G: Gap<T>, F: SessionFunction<K, T>> Operator<Keyed<K, T>>
 
     fn prefetch(&mut self, batch: &[Record<Keyed<K, T>>]) -> Result<()> {
         self.held.comes(batch.len());
-        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        Ok(kept.table.prefetch(batch.iter().map(|r| (r.value.hash, &r.value.key)))?)
+        self.sessions.0.as_mut().ok_or_else(not_open)?.prefetch(batch)
     }
 
     fn process(&mut self, record: Record<Keyed<K, T>>, out: &mut impl Collector<F::Out>) -> Result<()> {
@@ -295,35 +225,37 @@ impl<K: Key, T: Data, G: Gap<T>, F: SessionFunction<K, T>> Operator<Keyed<K, T>>
         if time == EventTime::NONE {
             return Err(no_event_time());
         }
-        let now = self.watermark.0;
-        let Some(kept) = &mut self.kept.0 else { return Err(not_open()) };
+        let (now, function) = (self.watermark.0, &mut self.function);
+        let Some(sessions) = &mut self.sessions.0 else { return Err(not_open()) };
+        let span = Span::of(time, self.window.gap.gap(&value));
+        if let Some(place) = sessions.table.find(hash, &key)?
+            && let Some(open) = sessions.table.at(place).only()
+            && open.span.last > now
+            && open.span.overlaps(span)
+        {
+            // It is not over, and only gets longer: its timer comes soon enough.
+            open.span = open.span.and(span);
+            let at = InWindow { key: &key, window: open.span.window() };
+            return function.process(Record { value, time }, &mut open.acc, &at, out);
+        }
         if self.held.waits() {
             // Sessions that are over take nothing in, though their turn has not come: the turn of this key's is now.
-            kept.look_at((hash, &key), |open| open.span.last <= now, now, &mut self.function, out)?;
+            let is_over = |open: &Open<F::State>| open.span.last <= now;
+            sessions.look_at(hash, &key, is_over, |open| settle(function, &key, open, now, out))?;
         }
-        let span = Span::of(time, self.window.gap.gap(&value));
-        let merged = match kept.table.find(hash, &key)? {
-            Some(place) => kept.table.peek(place).merged(span),
-            None => span,
-        };
+        let merged = sessions.merged(hash, &key, span)?;
         if merged.last <= now {
             return self.late.take(Record { value, time });
         }
-        kept.take_if(hash, &key, |open| open.span.overlaps(span))?;
-        kept.taken.sort_unstable_by_key(|open| open.span.start);
-        let joined = kept.taken.drain(..).reduce(|mut all, part| {
-            self.function.merge(&mut all.acc, part.acc);
-            all.timer = all.timer.min(part.timer);
-            all
-        });
+        let joined = sessions.join(hash, &key, span, |all, part| function.merge(&mut all.acc, part.acc))?;
         let mut open = joined.unwrap_or_else(|| {
             let acc = F::State::default();
             Open { span, acc, panes: 0, since: 0, given: false, listed: false, timer: i64::MAX }
         });
         open.span = merged;
         let at = InWindow { key: &key, window: merged.window() };
-        self.function.process(Record { value, time }, &mut open.acc, &at, out)?;
-        kept.put(hash, &key, open)
+        function.process(Record { value, time }, &mut open.acc, &at, out)?;
+        sessions.put(hash, &key, open, merged.last)
     }
 
     fn on_batch_end(&mut self, _: &mut impl Collector<F::Out>) -> Result<()> {
@@ -350,9 +282,7 @@ impl<K: Key, T: Data, G: Gap<T>, F: SessionFunction<K, T>> Operator<Keyed<K, T>>
     gives_in_parts!();
 
     fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
-        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        kept.table.freeze(into)?;
-        kept.timers.freeze(into);
+        self.sessions.0.as_mut().ok_or_else(not_open)?.freeze(into)?;
         self.held.keep(self.watermark, into);
         Ok(())
     }

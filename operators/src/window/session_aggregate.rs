@@ -17,10 +17,11 @@ use crate::aggregate::Aggregate;
 use crate::late::{Late, no_event_time};
 use crate::opened::Opened;
 use crate::progress;
-use crate::timers::{Due, Timers};
+use crate::timers::Timers;
 use crate::window::cuts::{check_kept, keep_layout};
 use crate::window::giving::When;
 use crate::window::held::{Held, gives_in_parts};
+use crate::window::open_sessions::{GoesOn, OpenSessions};
 use crate::window::session::{Gap, Open, Session, Sessions, Span, session_layout};
 use crate::window::tumbling::{AT_ONCE, not_open};
 use crate::window::{Pane, WindowResult};
@@ -73,9 +74,7 @@ pub struct SessionAggregate<K: Key, T: Data, G, A: Aggregate<T>> {
 }
 
 struct Kept<K, A> {
-    table: StateMap<K, Sessions<A>>,
-    timers: Timers<K>,
-    taken: Vec<Open<A>>,
+    sessions: OpenSessions<K, A>,
     /// Keys with something new; only with `early_after`.
     new: Vec<(KeyHash, K)>,
     /// When they are to be given.
@@ -84,66 +83,26 @@ struct Kept<K, A> {
 
 impl<K: Key, A: State> Kept<K, A> {
     fn batch_end(&mut self) -> Result<()> {
-        Ok(self.table.batch_end()?)
-    }
-
-    /// Puts a session back with those of its key. A timer must look at it before anything is to be done.
-    fn put(&mut self, hash: KeyHash, key: &K, mut open: Open<A>, lateness: i64) -> Result<()> {
-        let wanted = open.wanted(lateness);
-        // Setting it where it is changes nothing; without one it is the end of time, at which one may be wanted too.
-        if open.timer >= wanted {
-            open.timer = wanted;
-            self.timers.set(hash, key, EventTime(wanted));
-        }
-        match self.table.find(hash, key)? {
-            Some(place) => self.table.at(place).push(open),
-            None => self.table.insert(hash, key.clone(), Sessions::of(open))?,
-        }
-        Ok(())
-    }
-
-    /// Takes out of a key's sessions those that satisfy `f`, into `taken`.
-    fn take_if(&mut self, hash: KeyHash, key: &K, f: impl FnMut(&Open<A>) -> bool) -> Result<()> {
-        if let Some(place) = self.table.find(hash, key)?
-            && !self.table.at(place).take_if(f, &mut self.taken)
-        {
-            self.table.remove(hash, key);
-        }
-        Ok(())
+        self.sessions.batch_end()
     }
 }
 
-impl<K: Key, A: State> Kept<K, A> {
-    /// Looks at sessions of a key: gives those that are over by `time`, forgets those that nothing can change any more.
-    #[expect(clippy::too_many_arguments, reason = "what a session is looked at by, and where it goes")]
-    fn look_at<T, G: Aggregate<T, Acc = A>>(
-        &mut self,
-        hash: KeyHash,
-        key: &K,
-        looks_at: impl FnMut(&Open<A>) -> bool,
-        time: i64,
-        rules: &When,
-        aggregate: &G,
-        out: &mut impl Collector<WindowResult<K, G::Out>>,
-    ) -> Result<()> {
-        self.take_if(hash, key, looks_at)?;
-        let mut looked_at = std::mem::take(&mut self.taken);
-        looked_at.sort_unstable_by_key(|open| open.span.last);
-        for mut open in looked_at.drain(..) {
-            if !open.given && open.span.last <= time {
-                open.given = true;
-                if !rules.discards || open.since > 0 {
-                    give(aggregate, rules, key, &mut open, Pane::on_time, out)?;
-                }
-            }
-            if !open.given || open.wanted(rules.lateness) > time {
-                open.timer = i64::MAX;
-                self.put(hash, key, open, rules.lateness)?;
-            }
+/// Looks at a session: gives it if it is over by `time`, and forgets it if nothing can change it any more.
+fn settle<K: Key, T, A: Aggregate<T>>(
+    (aggregate, rules): (&A, &When),
+    key: &K,
+    mut open: Open<A::Acc>,
+    time: i64,
+    out: &mut impl Collector<WindowResult<K, A::Out>>,
+) -> Result<GoesOn<A::Acc>> {
+    if !open.given && open.span.last <= time {
+        open.given = true;
+        if !rules.discards || open.since > 0 {
+            give(aggregate, rules, key, &mut open, Pane::on_time, out)?;
         }
-        self.taken = looked_at;
-        Ok(())
     }
+    let wanted = open.wanted(rules.lateness);
+    Ok((!open.given || wanted > time).then_some((open, wanted)))
 }
 
 impl<A> Open<A> {
@@ -186,27 +145,20 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> SessionAggregate<K, T, G, A> {
         let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
         if self.held.waits() {
             // Sessions that are over take nothing in, though their turn has not come: the turn of this key's is now.
-            let (now, rules) = (self.watermark.0, self.rules);
-            let is_over = |open: &Open<A::Acc>| open.wanted(rules.lateness) <= now;
-            kept.look_at(hash, &key, is_over, now, &rules, &self.aggregate, out)?;
+            let (now, by) = (self.watermark.0, (&self.aggregate, &self.rules));
+            let is_over = |open: &Open<A::Acc>| open.wanted(by.1.lateness) <= now;
+            kept.sessions.look_at(hash, &key, is_over, |open| settle(by, &key, open, now, out))?;
         }
-        let merged = match kept.table.find(hash, &key)? {
-            Some(place) => kept.table.peek(place).merged(span),
-            None => span,
-        };
+        let merged = kept.sessions.merged(hash, &key, span)?;
         if merged.last.saturating_add(self.rules.lateness) <= self.watermark.0 {
             return self.late.take(Record { value, time });
         }
-        kept.take_if(hash, &key, |open| open.span.overlaps(span))?;
-        kept.taken.sort_unstable_by_key(|open| open.span.start);
-        let joined = kept.taken.drain(..).reduce(|mut all, part| {
+        let joined = kept.sessions.join(hash, &key, span, |all, part| {
             self.aggregate.merge(&mut all.acc, part.acc);
             all.panes = all.panes.max(part.panes);
-            all.timer = all.timer.min(part.timer);
             all.since = all.since.saturating_add(part.since);
             all.listed |= part.listed;
-            all
-        });
+        })?;
         let new = || {
             let acc = self.aggregate.create();
             Open { span, acc, panes: 0, since: 0, given: false, listed: false, timer: i64::MAX }
@@ -227,7 +179,8 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> SessionAggregate<K, T, G, A> {
                 give(&self.aggregate, &self.rules, &key, &mut open, Pane::early, out)?;
             }
         }
-        kept.put(hash, &key, open, self.rules.lateness)
+        let wanted = open.wanted(self.rules.lateness);
+        kept.sessions.put(hash, &key, open, wanted)
     }
 
     /// Gives early what is new, if it is time for that.
@@ -242,7 +195,7 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> SessionAggregate<K, T, G, A> {
             return Ok(());
         }
         kept.due = None;
-        let Kept { table, new, .. } = kept;
+        let Kept { sessions: OpenSessions { table, .. }, new, .. } = kept;
         for (given, (hash, key)) in new.drain(..).enumerate() {
             if given % AT_ONCE == AT_ONCE - 1 {
                 cx.not_cancelled()?;
@@ -263,46 +216,14 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> SessionAggregate<K, T, G, A> {
     #[inline(never)]
     fn give(&mut self, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<Option<HeldSignal>> {
         let Some(until) = self.held.until() else { return Ok(self.held.next()) };
-        // While the last watermark fires no timer can be set, and what is looked at too early wants another.
-        let all = self.fire(until.0.min(i64::MAX - 1), out)?
-            && (until < Watermark::MAX || self.fire(i64::MAX, out)?);
-        if !all {
+        let (Some(kept), Some(cx)) = (&mut self.kept.0, &self.cx.0) else { return Err(not_open()) };
+        let by = (&self.aggregate, &self.rules);
+        let look = |key: &K, open, time| settle(by, key, open, time, out);
+        if !kept.sessions.fire(until, &mut self.held, cx, look)? {
             return Ok(None);
         }
-        self.kept.0.as_mut().map_or(Ok(()), Kept::batch_end)?;
+        kept.batch_end()?;
         Ok(self.held.next())
-    }
-
-    /// Gives the sessions that are over by `until`; false when there are more than this turn may give.
-    fn fire(&mut self, until: i64, out: &mut impl Collector<WindowResult<K, A::Out>>) -> Result<bool> {
-        let (Some(kept), Some(cx)) = (&mut self.kept.0, &self.cx.0) else { return Err(not_open()) };
-        if !kept.timers.is_advancing() {
-            kept.timers.reach(until);
-        }
-        kept.timers.fire_until(until);
-        let mut fired = 0usize;
-        loop {
-            if self.held.is_spent() && kept.timers.has_due() {
-                kept.timers.pause();
-                return Ok(false);
-            }
-            let Some(Due { time, hash, key }) = kept.timers.next_due() else {
-                kept.timers.rest();
-                return Ok(true);
-            };
-            if fired.is_multiple_of(AT_ONCE) {
-                // Nothing of what is given may reach a channel, which would hear it too.
-                cx.not_cancelled()?;
-                kept.batch_end()?;
-                let soon: Vec<_> =
-                    kept.timers.soon_due(AT_ONCE).map(|(hash, key)| (hash, key.clone())).collect();
-                kept.table.prefetch(soon.iter().map(|(hash, key)| (*hash, key)))?;
-            }
-            fired += 1;
-            self.held.gave(1);
-            let looks_at = |open: &Open<A::Acc>| open.timer <= time.0;
-            kept.look_at(hash, &key, looks_at, time.0, &self.rules, &self.aggregate, out)?;
-        }
     }
 }
 
@@ -354,10 +275,10 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> Operator<Keyed<K, T>> for Sess
             start.map_or(Ok(()), |start| check_kept(cx, &session_layout(&self.rules), start))?;
         }
         let timers = Timers::open(&store, "timers")?;
-        let mut kept = Kept { table, timers, taken: Vec::new(), new: Vec::new(), due: None };
+        let mut kept = Kept { sessions: OpenSessions::new(table, timers), new: Vec::new(), due: None };
         if self.rules.after.is_some() && cx.is_restored() {
             let new = &mut kept.new;
-            kept.table.for_each(|key, sessions| {
+            kept.sessions.table.for_each(|key, sessions| {
                 if sessions.is_listed() {
                     new.push((key_hash(key), key.clone()));
                 }
@@ -373,8 +294,7 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> Operator<Keyed<K, T>> for Sess
 
     fn prefetch(&mut self, batch: &[Record<Keyed<K, T>>]) -> Result<()> {
         self.held.comes(batch.len());
-        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        Ok(kept.table.prefetch(batch.iter().map(|r| (r.value.hash, &r.value.key)))?)
+        self.kept.0.as_mut().ok_or_else(not_open)?.sessions.prefetch(batch)
     }
 
     #[inline]
@@ -382,8 +302,8 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> Operator<Keyed<K, T>> for Sess
         let Some(kept) = &mut self.kept.0 else { return Err(not_open()) };
         let Keyed { hash, key, value } = &record.value;
         let span = Span::of(record.time, self.window.gap.gap(value));
-        if let Some(place) = kept.table.find(*hash, key)?
-            && let Some(open) = kept.table.at(place).only()
+        if let Some(place) = kept.sessions.table.find(*hash, key)?
+            && let Some(open) = kept.sessions.table.at(place).only()
             && !open.given
             && open.span.last > self.watermark.0
             && open.span.overlaps(span)
@@ -435,9 +355,7 @@ impl<K: Key, T: Data, G: Gap<T>, A: Aggregate<T>> Operator<Keyed<K, T>> for Sess
     gives_in_parts!();
 
     fn snapshot(&mut self, _: Barrier, into: &mut Snapshot) -> Result<()> {
-        let kept = self.kept.0.as_mut().ok_or_else(not_open)?;
-        kept.table.freeze(into)?;
-        kept.timers.freeze(into);
+        self.kept.0.as_mut().ok_or_else(not_open)?.sessions.freeze(into)?;
         keep_layout(&session_layout(&self.rules), into);
         self.held.keep(self.watermark, into);
         Ok(())

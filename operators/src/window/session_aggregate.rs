@@ -1,5 +1,4 @@
 //! The session window operator: the sessions of each key, which grow, merge, and are given when they are over.
-//! (over 400 lines: one state per session, which early, on-time and late results share)
 // HOT: one probe per record that belongs to the only session of its key. No allocation, lock or log, nor a timer; the clock is read once per batch at most.
 
 use std::fmt;

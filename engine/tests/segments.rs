@@ -1,30 +1,14 @@
 //! Segments over HTTP: registered, changed and asked as text and as JSON, of the version that was asked for; and what is refused says why.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod common;
 
-use serde_json::{Value, json};
+use std::io::Write;
+use std::net::TcpStream;
+
+use common::{ask, raw};
+use serde_json::json;
 use weir_engine::http::HttpPort;
 use weir_state::profile::{ProfileUpdate, Profiles};
-
-/// Status, head and body of one request.
-fn raw(address: SocketAddr, request: &str, body: &str) -> (u16, String, String) {
-    let mut connection = TcpStream::connect(address).expect("it listens");
-    let length = body.len();
-    let head =
-        format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-    connection.write_all(format!("{head}{body}").as_bytes()).expect("it reads");
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).expect("it answers and closes");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    (status, head.to_owned(), body.to_owned())
-}
-
-fn ask(address: SocketAddr, request: &str, body: &str) -> (u16, Value) {
-    let (status, _, body) = raw(address, request, body);
-    (status, serde_json::from_str(&body).unwrap_or(Value::Null))
-}
 
 fn crowd() -> Profiles {
     let profiles = Profiles::named("crowd").int_tag("n").enum_tag("city");

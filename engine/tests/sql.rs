@@ -1,24 +1,13 @@
 //! Statements and pages of lists over HTTP: answers as JSON with their version, refusals with their place.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+mod common;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use common::ask;
 use weir_engine::http::HttpPort;
 use weir_state::profile::{Decimal, ProfileUpdate, Profiles, TagType};
-
-/// Status and body of one request.
-fn ask(address: SocketAddr, request: &str, body: &str) -> (u16, serde_json::Value) {
-    let mut connection = TcpStream::connect(address).expect("it listens");
-    let length = body.len();
-    let head =
-        format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-    connection.write_all(format!("{head}{body}").as_bytes()).expect("it reads");
-    let mut answer = String::new();
-    connection.read_to_string(&mut answer).expect("it answers and closes");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    (status, serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {answer}")))
-}
 
 #[test]
 fn statements_are_answered_and_refused_with_their_place() {

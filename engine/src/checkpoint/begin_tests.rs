@@ -76,6 +76,17 @@ async fn take(store: &CheckpointStore, lease: &Lease, id: u64) {
     store.publish(&pending, manifest, lease).await.unwrap();
 }
 
+/// A process completes checkpoints 1 to 3, and ends well.
+async fn completed_three(url: &str) {
+    let store = CheckpointStore::open(url, "job", StoreOptions::default()).await.unwrap();
+    let lease = Lease::acquire(&store, "first", LEASE).await.unwrap();
+    for id in 1..=3 {
+        take(&store, &lease, id).await;
+        lease.reach(Reached { id, savepoint: None });
+    }
+    lease.release().await.unwrap();
+}
+
 /// Somebody moves the manifest away; gives where it was and what it said.
 fn lose(url: &str, id: u64) -> (std::path::PathBuf, Vec<u8>) {
     let folder = std::path::Path::new(url).join("job").join("checkpoints");
@@ -90,13 +101,7 @@ fn lose(url: &str, id: u64) -> (std::path::PathBuf, Vec<u8>) {
 #[test]
 fn a_checkpoint_that_is_put_back_counts_again_and_a_mistaken_start_leaves_no_trace() {
     with_folder(async |url| {
-        let store = CheckpointStore::open(&url, "job", StoreOptions::default()).await.unwrap();
-        let lease = Lease::acquire(&store, "first", LEASE).await.unwrap();
-        for id in 1..=3 {
-            take(&store, &lease, id).await;
-            lease.reach(Reached { id, savepoint: None });
-        }
-        lease.release().await.unwrap();
+        completed_three(&url).await;
         let (path, said) = lose(&url, 3);
         for _ in 0..2 {
             assert!(open(Checkpoints::to(&url)).await.is_err(), "the newest is gone");
@@ -151,13 +156,7 @@ fn lives_that_complete_nothing_follow_a_savepoint_one_after_the_other() {
 #[test]
 fn a_newest_checkpoint_that_is_gone_is_not_passed_over() {
     with_folder(async |url| {
-        let store = CheckpointStore::open(&url, "job", StoreOptions::default()).await.unwrap();
-        let lease = Lease::acquire(&store, "first", LEASE).await.unwrap();
-        for id in 1..=3 {
-            take(&store, &lease, id).await;
-            lease.reach(Reached { id, savepoint: None });
-        }
-        lease.release().await.unwrap();
+        completed_three(&url).await;
         drop(lose(&url, 3));
         let refused = open(Checkpoints::to(&url)).await.err().expect("the newest is gone");
         let told = ["checkpoint 3 of job 'job' was complete", "there is checkpoint 2", "--checkpoint 2"];

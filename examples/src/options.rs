@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
+use weir_engine::RestartPolicy;
 use weir_engine::memory::MemoryConfig;
 use weir_engine::prelude::*;
 
@@ -109,5 +110,15 @@ impl Common {
             .forgive_restarts(self.forgive_restarts)
             .break_lease(self.break_lease);
         self.drop_state.iter().fold(checkpoints, |all, uid| all.drop_state(uid))
+    }
+}
+
+/// The restarts of a job that is to run for good: again and again, with ever longer pauses while it goes on failing.
+pub fn for_good() -> RestartPolicy {
+    RestartPolicy::Exponential {
+        first: Duration::from_secs(1),
+        longest: Duration::from_secs(60),
+        factor: 2.0,
+        reset_after: Duration::from_secs(600),
     }
 }

@@ -4,10 +4,9 @@
 
 use clap::Parser;
 use weir_connectors::kafka::KafkaConfig;
-use weir_engine::RestartPolicy;
 use weir_examples::kafka::Kafka;
 use weir_examples::mirror::Mirror;
-use weir_examples::options::Common;
+use weir_examples::options::{Common, for_good};
 
 /// Copies a Kafka topic into another, exactly once for those who read what is committed.
 #[derive(Parser)]
@@ -53,13 +52,7 @@ fn main() -> anyhow::Result<()> {
         copy: options.to.clone(),
         accept_duplicates: options.accept_duplicates,
     };
-    let restart = RestartPolicy::Exponential {
-        first: std::time::Duration::from_secs(1),
-        longest: std::time::Duration::from_secs(60),
-        factor: 2.0,
-        reset_after: std::time::Duration::from_secs(600),
-    };
-    let job = options.common.job("mirror")?.restart(restart);
+    let job = options.common.job("mirror")?.restart(for_good());
     mirror.build(&job);
     job.run()?;
     Ok(())

@@ -3,14 +3,12 @@
 //! `cargo run --release --bin profile_service -- --brokers kafka-1:9092 --checkpoints file:///var/weir/profile --serve 0.0.0.0:8080`
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Parser;
-use weir_engine::RestartPolicy;
 use weir_engine::http::HttpPort;
 use weir_engine::prelude::*;
 use weir_examples::kafka::Kafka;
-use weir_examples::options::Common;
+use weir_examples::options::{Common, for_good};
 use weir_examples::service::{self, Service};
 
 /// What is read from disk comes and goes in blocks, of which the C library's allocator keeps about as much again.
@@ -53,13 +51,7 @@ fn main() -> anyhow::Result<()> {
     let serving = HttpPort::bind(&options.serve)?.profiles(&profiles).serve()?;
     println!("serving http://{}/", serving.address());
 
-    let restart = RestartPolicy::Exponential {
-        first: Duration::from_secs(1),
-        longest: Duration::from_secs(60),
-        factor: 2.0,
-        reset_after: Duration::from_secs(600),
-    };
-    let job = options.common.job("profile-service")?.restart(restart).on_interrupt(EndKind::Keep);
+    let job = options.common.job("profile-service")?.restart(for_good()).on_interrupt(EndKind::Keep);
     Service { kafka, topic: options.topic, dead_letters: options.dead_letters }.build(&job, &profiles);
     let running = job.start_with_signals()?;
     serving.show(&running);
